@@ -1,0 +1,167 @@
+"""The pretrain stage's settings, read from its plain dict; every fault at once.
+
+The control plane's schema has checked the file already; this reads it once more because a stage
+program must also stand alone. May not import torch or megatron.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from resiliency.errors import TrainmasterError
+
+
+class ConfigFault(TrainmasterError):
+    """The stage cannot go on as configured: a person must change something (exit code 76)."""
+
+    exit_code = 76
+
+
+@dataclass(frozen=True)
+class Parallel:
+    """How the ranks share the work. 1 means: not split."""
+
+    tensor: int = 1
+    pipeline: int = 1
+    context: int = 1
+    expert: int = 1
+    virtual_pipeline: int = 1
+    sequence: bool = False
+    distributed_optimizer: bool = False
+
+
+@dataclass(frozen=True)
+class Train:
+    """One training run. Steps are optimizer steps, the learning rate decays by cosine."""
+
+    steps: int
+    global_batch_size: int = 8
+    micro_batch_size: int = 1
+    seq_length: int = 256
+    lr: float = 3e-4
+    min_lr: float = 0.0
+    warmup_steps: int = 0
+    weight_decay: float = 0.1
+    clip_grad: float = 1.0
+    beta1: float = 0.9
+    beta2: float = 0.95
+    eps: float = 1e-8
+    seed: int = 1234
+    precision: str = "bf16"
+    log_interval: int = 10
+    threads: int | None = None  # None: OMP_NUM_THREADS, else the cores shared by the node's ranks
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """When to save, and how many to keep."""
+
+    interval: int | None = None  # steps; None ("auto"): by time, every ``seconds``
+    seconds: float = 600.0
+    keep: int = 3
+
+
+def _number(kind: type, name: str, value: Any, low: float, strict: bool) -> list[str]:
+    allowed = (int,) if kind is int else (int, float)
+    if isinstance(value, bool) or not isinstance(value, allowed) or not math.isfinite(value):
+        return [f"{name} must be {'a whole number' if kind is int else 'a number'}, not {value!r}"]
+    if value < low or (strict and value <= low):
+        return [f"{name} must be {'over' if strict else 'at least'} {low:g}, not {value!r}"]
+    return []
+
+
+# name: (type, lowest value, whether that value itself is excluded)
+_TRAIN_RULES: dict[str, tuple[type, float, bool]] = {
+    "steps": (int, 1, False),
+    "global_batch_size": (int, 1, False),
+    "micro_batch_size": (int, 1, False),
+    "seq_length": (int, 2, False),
+    "lr": (float, 0, True),
+    "min_lr": (float, 0, False),
+    "warmup_steps": (int, 0, False),
+    "weight_decay": (float, 0, False),
+    "clip_grad": (float, 0, False),
+    "beta1": (float, 0, False),
+    "beta2": (float, 0, False),
+    "eps": (float, 0, True),
+    "seed": (int, 0, False),
+    "log_interval": (int, 1, False),
+    "threads": (int, 1, False),
+}
+
+
+def _known(section: str, given: Mapping[str, Any], kind: type) -> tuple[dict[str, Any], list[str]]:
+    names = {f.name for f in fields(kind)}  # type: ignore[arg-type]
+    faults = [
+        f"{section}.{key} is unknown (known: {', '.join(sorted(names))})"
+        for key in given
+        if key not in names
+    ]
+    return {k: v for k, v in given.items() if k in names and v is not None}, faults
+
+
+def read_train(given: Mapping[str, Any]) -> Train:
+    """Raises ``ConfigFault`` naming every wrong value."""
+    values, faults = _known("train", given, Train)
+    for key, value in values.items():
+        if key in _TRAIN_RULES:
+            kind, low, strict = _TRAIN_RULES[key]
+            faults += _number(kind, f"train.{key}", value, low, strict)
+    if "steps" not in values:
+        faults.append("train.steps is missing: how many optimizer steps to train")
+    if values.get("precision", "bf16") not in ("fp32", "bf16"):
+        faults.append(f"train.precision must be fp32 or bf16, not {values['precision']!r}")
+    if not faults:
+        train = Train(**values)
+        if train.warmup_steps >= train.steps:
+            faults.append(
+                f"train.warmup_steps {train.warmup_steps} must be under train.steps {train.steps}"
+            )
+        if train.min_lr > train.lr:
+            faults.append(f"train.min_lr {train.min_lr:g} is over train.lr {train.lr:g}")
+    _stop_on(faults)
+    return train
+
+
+def read_parallel(given: Mapping[str, Any]) -> Parallel:
+    """Raises ``ConfigFault``; the sizes themselves are judged by ``layout.check_layout``."""
+    values, faults = _known("parallel", given, Parallel)
+    for key, value in values.items():
+        if key in ("sequence", "distributed_optimizer"):
+            if not isinstance(value, bool):
+                faults.append(f"parallel.{key} must be true or false, not {value!r}")
+        else:
+            faults += _number(int, f"parallel.{key}", value, 1, False)
+    _stop_on(faults)
+    return Parallel(**values)
+
+
+def read_checkpoint(given: Mapping[str, Any]) -> Checkpoint:
+    """Raises ``ConfigFault``. ``async`` is accepted; saving here is synchronous."""
+    values, faults = _known("checkpoint", {k: v for k, v in given.items() if k != "async"}, Checkpoint)
+    if values.get("interval") == "auto":
+        del values["interval"]
+    if "interval" in values:
+        faults += _number(int, "checkpoint.interval", values["interval"], 1, False)
+    if "seconds" in values:
+        faults += _number(float, "checkpoint.seconds", values["seconds"], 0, True)
+    if "keep" in values:
+        faults += _number(int, "checkpoint.keep", values["keep"], 1, False)
+    _stop_on(faults)
+    return Checkpoint(**values)
+
+
+def _stop_on(faults: list[str]) -> None:
+    if faults:
+        raise ConfigFault(
+            "the stage's settings are wrong: " + "; ".join(faults),
+            hint="correct the experiment file and submit again",
+        )
+
+
+def plain(settings: Any) -> dict[str, Any]:
+    """A settings dataclass as a dict for a manifest."""
+    return asdict(settings)

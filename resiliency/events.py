@@ -1,0 +1,153 @@
+"""The journal's record: one event, one JSON line, one checksum.
+
+Compatibility: within schema version 1 fields and types may only be added; a reader keeps events of a
+type it does not know. ``TYPES`` is the catalogue; ``tests/resiliency/test_events.py`` fails when code
+emits a type that is not in it.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+SCHEMA_VERSION: Final = 1
+
+TYPES: Final[dict[str, str]] = {
+    "run.created": "run directory complete: name, spec_digest, cluster, user, experiment, version, stages",
+    "run.resumed": "a person asked to go on: stages = {name: epoch}",
+    "run.cancelled": "a person asked to stop: stages = {name: epoch}, by",
+    "submission.intent": "about to submit: token, stage, link, cluster, epoch, script_sha256",
+    "submission.accepted": "a job exists: token, job_id, via (sbatch or lookup)",
+    "submission.rejected": "definitely refused, no job exists: token, reason",
+    "submission.uncertain": "the answer was lost: token, reason",
+    "submission.absent": "looked up and proved not to exist: token",
+    "job.observed": "the scheduler's word changed: token, job_id, restart_count, state, exit_code, signal, "
+    "reason, nodes, submitted_at, started_at, ended_at",
+    "job.gone": "the scheduler no longer knows the job: token, job_id",
+    "job.released": "a held job was released: token, job_id, reason",
+    "link.cancelled": "we cancelled a job of our own: token, job_id, reason",
+    "duplicate.refused": "a second job of one link ended itself: token, job_id, owner",
+    "attempt.started": "the segment supervisor runs: token, link, job_id, restart_count, nodes, host, "
+    "time_limit_s",
+    "attempt.gate": "whether the stage may start: verdict (go, complete, wait, stopped), detail",
+    "attempt.finished": "the segment supervisor ends: exit_code, category, reason, step, resumed_from, "
+    "decision, rule",
+    "role.started": "a role's process started on a node: role, pid",
+    "role.exited": "a role's process ended on a node: role, exit_code",
+    "drain.requested": "the attempt must stop: reason (time_limit, preempted, cancelled), signal",
+    "progress": "aggregate from rank 0: step, loss, tokens, section, steps_per_s",
+    "workload.resumed": "training goes on from a checkpoint: step, checkpoint",
+    "workload.error": "a program's own last word: category, message, hint",
+    "checkpoint.committed": "a checkpoint is complete: step, path, bytes, seconds",
+    "checkpoint.quarantined": "a checkpoint failed verification and was set aside: path, reason",
+    "data.built": "a dataset is complete: documents, tokens, bytes",
+    "eval.result": "measured figures: metrics",
+    "decision": "what the policy said: action, rule, reason",
+    "stage.completed": "the stage's artifact verifies: epoch, artifact",
+    "stage.stopped": "the stage will not go on by itself: epoch, category, rule, reason",
+    "stage.held": "waits for a person or a condition: epoch, category, rule, reason",
+}
+
+
+class BadEvent(ValueError):
+    """A line that is not an intact event."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """One fact, written once, never changed.
+
+    ``ts`` is Unix seconds of the writer's wall clock (clocks of nodes differ: never compare across
+    writers to decide), ``mono`` seconds of its monotonic clock, ``seq`` counts from 1 per writer.
+    ``attempt`` is an id made by :func:`resiliency.contract.attempt_id`.
+    """
+
+    type: str
+    run: str
+    writer: str
+    seq: int
+    ts: float
+    mono: float
+    stage: str | None = None
+    attempt: str | None = None
+    cycle: int | None = None
+    node: str | None = None
+    rank: int | None = None
+    data: Mapping[str, Any] = field(default_factory=dict)
+    v: int = SCHEMA_VERSION
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Identity within a run: duplicates of it are the same event."""
+        return (self.writer, self.seq)
+
+    @property
+    def order(self) -> tuple[float, str, int]:
+        """A total order for display and for last-writer-wins; not causality."""
+        return (self.ts, self.writer, self.seq)
+
+
+_OPTIONAL = ("stage", "attempt", "cycle", "node", "rank")
+
+
+def encode(event: Event) -> str:
+    """One line without its newline: compact JSON ending in ``,"crc":"xxxxxxxx"}``.
+
+    The checksum is CRC-32 (zlib) of the text before ``,"crc"``, so it is checked without re-encoding.
+    """
+    record: dict[str, Any] = {"v": event.v, "type": event.type, "run": event.run}
+    for name in _OPTIONAL:
+        value = getattr(event, name)
+        if value is not None:
+            record[name] = value
+    record |= {
+        "writer": event.writer,
+        "seq": event.seq,
+        "ts": round(event.ts, 6),
+        "mono": round(event.mono, 6),
+        "data": dict(event.data),
+    }
+    # NaN is not JSON: a loss of NaN is written as the string "nan" by whoever reports it.
+    body = json.dumps(record, separators=(",", ":"), ensure_ascii=True, allow_nan=False)[:-1]
+    return f'{body},"crc":"{zlib.crc32(body.encode()):08x}"}}'
+
+
+_TAIL = len(',"crc":"00000000"}')
+
+
+def decode(line: str | bytes) -> Event:
+    """Parse and check one line. Raises BadEvent when it is torn, altered or not an event."""
+    raw = line.encode() if isinstance(line, str) else line
+    raw = raw.strip()
+    body, tail = raw[:-_TAIL], raw[-_TAIL:]
+    if not (tail.startswith(b',"crc":"') and tail.endswith(b'"}')):
+        raise BadEvent("no checksum at the end")
+    if tail[8:16] != b"%08x" % zlib.crc32(body):
+        raise BadEvent("checksum does not match")
+    try:
+        record = json.loads(body + b"}")
+        data = record.get("data") or {}
+        if not isinstance(data, dict):
+            raise BadEvent("data is not an object")
+        return Event(
+            type=str(record["type"]),
+            run=str(record["run"]),
+            writer=str(record["writer"]),
+            seq=int(record["seq"]),
+            ts=float(record["ts"]),
+            mono=float(record.get("mono", 0.0)),
+            stage=record.get("stage"),
+            attempt=record.get("attempt"),
+            cycle=record.get("cycle"),
+            node=record.get("node"),
+            rank=record.get("rank"),
+            data=data,
+            v=int(record.get("v", SCHEMA_VERSION)),
+        )
+    except BadEvent:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadEvent(f"not an event: {error}") from error

@@ -1,0 +1,153 @@
+"""What to do next about a stage: one pure function, without clock, file or subprocess.
+
+The allocation, the login node, a replay and a simulator call the same :func:`decide`. Each decision
+names the rule that made it. ``tests/resiliency/test_policy.py`` has a row per rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .diagnosis import Verdict
+from .taxonomy import Action, Budget, category
+
+
+@dataclass(frozen=True)
+class PastAttempt:
+    """One ended attempt of the stage, oldest first in a history.
+
+    ``progressed``: it committed a checkpoint past the step it resumed from (or completed something that
+    need not be done again). ``step``: highest step reached. ``wall_s``: seconds of allocation used.
+    ``worked``: it got past the gate, so it was more than a launch. ``drained``: it was asked to stop.
+    """
+
+    category: str
+    signature: str = ""
+    step: int | None = None
+    progressed: bool = False
+    worked: bool = True
+    wall_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Budgets:
+    """Allowances by cause; None: no limit."""
+
+    unexplained: int = 3
+    no_progress: int = 3
+    same_signature: int = 2
+    launch: int = 5
+    max_links: int | None = None
+    total_wall_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """What the next attempt could have. ``links_used``: links submitted so far in this epoch."""
+
+    links_used: int = 0
+    wall_used_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Decision:
+    """``action`` for the chain; ``rule`` names what made it, ``reason`` says it to a person."""
+
+    action: Action
+    rule: str
+    reason: str
+    category: str = "unknown"
+
+    @property
+    def goes_on(self) -> bool:
+        return self.action in (
+            Action.REQUEUE,
+            Action.REQUEUE_EXCLUDING,
+            Action.ROLLBACK_CHECKPOINT,
+            Action.RESTART_IN_JOB,
+        )
+
+
+def _trailing(history: Sequence[PastAttempt], keep: Budget) -> int:
+    """How many attempts of this budget there are since the last that made progress."""
+    count = 0
+    for past in reversed(history):
+        if past.progressed:
+            break
+        if category(past.category).budget is keep:
+            count += 1
+    return count
+
+
+def decide(
+    verdict: Verdict, history: Sequence[PastAttempt], budgets: Budgets, capacity: Capacity
+) -> Decision:
+    """What to do after the attempt that ``verdict`` is about; ``history`` ends with that attempt."""
+    row = verdict.row
+
+    def say(action: Action, rule: str, reason: str) -> Decision:
+        return Decision(action, rule, reason, row.name)
+
+    if row.name == "healthy":
+        return say(Action.NONE, "complete", "the stage is complete")
+    if row.name == "user_cancelled":
+        return say(Action.STOP, "user-cancelled", f"{verdict.reason}; not retried")
+    if row.action is Action.HOLD:
+        return say(Action.HOLD, f"category:{row.name}", verdict.reason)
+    if row.budget is Budget.TERMINAL:
+        return say(Action.STOP, f"category:{row.name}", verdict.reason)
+
+    last = history[-1] if history else None
+    if last is not None and row.budget is Budget.UNEXPLAINED and verdict.signature:
+        same = [p for p in history if p.signature == verdict.signature and p.step == last.step]
+        # Without a step, two equal exits prove nothing: that is what the unexplained budget is for.
+        if last.step is not None and len(same) >= budgets.same_signature:
+            return say(
+                Action.STOP,
+                "same-signature-same-step",
+                f"{verdict.reason}: {len(same)} times at step {last.step}, it is deterministic",
+            )
+    if row.budget is Budget.UNEXPLAINED:
+        used = _trailing(history, Budget.UNEXPLAINED)
+        if used >= budgets.unexplained:
+            return say(
+                Action.STOP,
+                "budget:unexplained",
+                f"{used} attempts in a row failed without an explanation ({verdict.reason})",
+            )
+    if row.budget is Budget.LAUNCH:
+        used = _trailing(history, Budget.LAUNCH)
+        if used >= budgets.launch:
+            return say(
+                Action.STOP, "budget:launch", f"{used} launches in a row failed ({verdict.reason})"
+            )
+    idle = 0
+    for past in reversed(history):
+        if past.progressed:
+            break
+        # A lost node or a preemption before the first checkpoint says nothing about the work itself.
+        if past.worked and past.category in ("time_limit", "planned_rollover", "unknown", "hang"):
+            idle += 1
+    if idle >= budgets.no_progress:
+        return say(
+            Action.STOP,
+            "budget:no-progress",
+            f"{idle} attempts in a row saved nothing new; give it more time or save more often",
+        )
+    if budgets.total_wall_s is not None and capacity.wall_used_s >= budgets.total_wall_s:
+        return say(
+            Action.STOP,
+            "budget:total-wall-time",
+            f"used {capacity.wall_used_s:.0f} s of {budgets.total_wall_s:.0f} s",
+        )
+    if budgets.max_links is not None and capacity.links_used >= budgets.max_links:
+        return say(
+            Action.STOP,
+            "budget:max-links",
+            f"all {budgets.max_links} links are used and the stage is not complete",
+        )
+    if row.action is Action.STOP or row.action is Action.RESTART_IN_JOB:
+        # Within budget: an error that looked like code may still have been the machine's.
+        return say(Action.REQUEUE, f"retry:{row.name}", verdict.reason)
+    return say(row.action, f"category:{row.name}", verdict.reason)

@@ -1,0 +1,448 @@
+"""The state of a run, folded from its events: what gate, control plane and ledger all agree on.
+
+The fold does not depend on the order of events from different writers (their clocks differ): facts go
+to fields of their own, terminal facts are monotone within an epoch, and "the latest word" is kept per
+writer-and-sequence order. ``tests/resiliency/test_state.py`` shuffles and duplicates events to prove it.
+An *epoch* starts when a person resumes a stage; stops of an earlier epoch no longer count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import diagnosis, policy
+from .contract import attempt_id
+from .events import Event
+from .jobstate import GONE, JobRecord
+
+
+@dataclass
+class Submission:
+    """One link's submission. ``outcome``: intent, accepted, rejected, uncertain, absent."""
+
+    token: str
+    stage: str
+    link: int
+    epoch: int = 0
+    cluster: str = ""
+    intents: list[float] = field(default_factory=list)  # wall times, one per try
+    job_ids: list[str] = field(default_factory=list)  # more than one only after a duplicate
+    closed: dict[str, float] = field(default_factory=dict)  # outcome -> latest time of it
+    reason: str = ""
+    cancelled: bool = False
+
+    @property
+    def outcome(self) -> str:
+        if self.job_ids:
+            return "accepted"
+        latest = max(self.intents, default=0.0)
+        # intent, then what became of it; an answer older than the newest intent is about an earlier try
+        settled = [(ts, name) for name, ts in self.closed.items() if ts >= latest]
+        return max(settled)[1] if settled else "intent"
+
+    @property
+    def job_id(self) -> str | None:
+        return self.job_ids[0] if self.job_ids else None
+
+
+@dataclass
+class Attempt:
+    """One allocation of a stage (job id and restart count)."""
+
+    id: str
+    stage: str
+    token: str
+    link: int
+    job_id: str
+    restart_count: int
+    record: JobRecord | None = None
+    record_order: tuple[float, str, int] = (0.0, "", 0)
+    gone: bool = False
+    started: dict[str, Any] | None = None
+    started_ts: float | None = None
+    gate: str | None = None
+    drain_reason: str | None = None
+    finished: dict[str, Any] | None = None
+    finished_ts: float | None = None
+    error: dict[str, Any] | None = None
+    cancelled_by_us: bool = False
+    duplicate: bool = False
+    resumed_from: int | None = None
+    step: int | None = None
+    loss: Any = None
+    loss_step: int = -1
+    tokens: int | None = None
+    section: str = ""
+    last_progress_ts: float | None = None
+    checkpoint_step: int | None = None
+    excluded_nodes: tuple[str, ...] = ()
+
+    @property
+    def state(self) -> str:
+        """The scheduler's word; UNKNOWN before it said anything, unless the job itself speaks."""
+        if self.record is not None and self.record.ended:
+            return self.record.state
+        if self.gone:
+            return GONE
+        if self.record is None:
+            return "RUNNING" if self.started and not self.finished else "UNKNOWN"
+        return self.record.state
+
+    @property
+    def ended(self) -> bool:
+        """Proved over: the scheduler says so, or the supervisor wrote its last word."""
+        return self.finished is not None or self.gone or bool(self.record and self.record.ended)
+
+    @property
+    def progressed(self) -> bool:
+        return self.checkpoint_step is not None and self.checkpoint_step > (self.resumed_from or 0)
+
+    def evidence(self) -> diagnosis.AttemptEvidence:
+        record, finished = self.record, self.finished or {}
+        code = finished.get("exit_code")
+        if code is None and record is not None and record.ended:
+            code = record.exit_code
+        return diagnosis.AttemptEvidence(
+            scheduler_state=self.state if self.state != "UNKNOWN" else None,
+            exit_code=code,
+            signal=record.signal if record else None,
+            scheduler_reason=record.reason if record else "",
+            drain_reason=self.drain_reason,
+            error_category=(self.error or {}).get("category"),
+            error_message=str((self.error or {}).get("message", "")),
+            started=self.started is not None,
+            gate=self.gate,
+            cancelled_by_us=self.cancelled_by_us,
+            nodes=record.nodes if record else "",
+        )
+
+    def verdict(self) -> diagnosis.Verdict:
+        """The verdict on an ended attempt (undefined sense before it ended)."""
+        return diagnosis.diagnose(self.evidence())
+
+    def wall_s(self) -> float:
+        """Seconds of allocation, as far as known."""
+        record = self.record
+        if record and record.started_at and record.ended_at:
+            return max(0.0, record.ended_at - record.started_at)
+        if self.started_ts is not None:
+            end = self.finished_ts or self.last_progress_ts or self.started_ts
+            return max(0.0, end - self.started_ts)
+        return 0.0
+
+    def past(self) -> policy.PastAttempt:
+        verdict = self.verdict()
+        return policy.PastAttempt(
+            category=verdict.category,
+            signature=verdict.signature,
+            step=self.step,
+            progressed=self.progressed,
+            worked=self.gate == "go",
+            wall_s=self.wall_s(),
+        )
+
+
+@dataclass
+class Stage:
+    """A stage and its chain."""
+
+    name: str
+    kind: str = ""
+    needs: tuple[str, ...] = ()
+    epoch: int = 0
+    completed: dict[str, Any] | None = None
+    completed_ts: float | None = None
+    stops: dict[int, dict[str, Any]] = field(default_factory=dict)
+    holds: dict[int, dict[str, Any]] = field(default_factory=dict)
+    cancels: set[int] = field(default_factory=set)
+    submissions: dict[str, Submission] = field(default_factory=dict)
+    attempts: dict[str, Attempt] = field(default_factory=dict)
+    results: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def stopped(self) -> dict[str, Any] | None:
+        """Why the stage will not go on in this epoch, or None."""
+        if self.epoch in self.stops:
+            return self.stops[self.epoch]
+        if self.epoch in self.cancels:
+            return {"rule": "user-cancelled", "reason": "cancelled by a person", "category": "user_cancelled"}
+        return None
+
+    @property
+    def held(self) -> dict[str, Any] | None:
+        return self.holds.get(self.epoch)
+
+    @property
+    def terminal(self) -> bool:
+        return self.completed is not None or self.stopped is not None
+
+    def chain(self) -> list[Attempt]:
+        """Attempts in chain order."""
+        return sorted(self.attempts.values(), key=lambda a: (a.link, a.job_id, a.restart_count))
+
+    def links(self) -> list[Submission]:
+        return sorted(self.submissions.values(), key=lambda s: s.link)
+
+    def attempts_of(self, token: str) -> list[Attempt]:
+        return [a for a in self.chain() if a.token == token]
+
+    def link_live(self, link: Submission) -> bool:
+        """Whether the link may still run: accepted and not proved over. Uncertain ones are not settled."""
+        if link.outcome != "accepted":
+            return False
+        attempts = self.attempts_of(link.token)
+        # A requeued job has an ended row and a later, pending one: the last row speaks.
+        return not attempts or not attempts[-1].ended
+
+    def live_links(self) -> list[Submission]:
+        return [link for link in self.links() if self.link_live(link)]
+
+    def history(self) -> list[policy.PastAttempt]:
+        """Ended attempts that count for budgets: this epoch's, without left-overs and duplicates."""
+        epoch_of = {s.token: s.epoch for s in self.submissions.values()}
+        return [
+            a.past()
+            for a in self.chain()
+            if a.ended
+            and not a.cancelled_by_us
+            and not a.duplicate
+            and epoch_of.get(a.token, self.epoch) == self.epoch
+        ]
+
+    def last_step(self) -> int | None:
+        return max((a.step for a in self.attempts.values() if a.step is not None), default=None)
+
+    @property
+    def status(self) -> str:
+        """One word: complete, stopped, cancelled, held, running, queued, uncertain or waiting."""
+        if self.completed is not None:
+            return "complete"
+        stop = self.stopped
+        if stop is not None:
+            return "cancelled" if stop.get("category") == "user_cancelled" else "stopped"
+        if self.held:
+            return "held"
+        if any(a.state in ("RUNNING", "COMPLETING") and not a.ended for a in self.attempts.values()):
+            return "running"
+        if self.live_links():
+            return "queued"
+        if any(s.outcome in ("intent", "uncertain") for s in self.submissions.values()):
+            return "uncertain"
+        return "waiting"
+
+
+@dataclass
+class RunState:
+    """Everything the journal says about one run."""
+
+    run: str = ""
+    created: dict[str, Any] | None = None
+    created_ts: float | None = None
+    stages: dict[str, Stage] = field(default_factory=dict)
+    last_ts: float = 0.0
+
+    def stage(self, name: str) -> Stage:
+        return self.stages.setdefault(name, Stage(name))
+
+    @property
+    def status(self) -> str:
+        """complete, stopped, cancelled, held, running, queued or waiting: the run as a whole."""
+        words = [stage.status for stage in self.stages.values()]
+        if words and all(word == "complete" for word in words):
+            return "complete"
+        for word in ("running", "queued", "uncertain"):
+            if word in words:
+                return word
+        if all(stage.terminal or self.blocked(stage) for stage in self.stages.values()):
+            for word in ("stopped", "cancelled"):
+                if word in words:
+                    return word
+        for word in ("held", "waiting"):
+            if word in words:
+                return word
+        return "waiting"
+
+    @property
+    def finished(self) -> bool:
+        return self.status in ("complete", "stopped", "cancelled")
+
+    def blocked(self, stage: Stage) -> str | None:
+        """Name of a needed stage (direct or not) that is stopped, so this one cannot start."""
+        for need in stage.needs:
+            other = self.stages.get(need)
+            if other is None:
+                continue
+            if other.stopped and not other.completed:
+                return other.name
+            further = self.blocked(other)
+            if further:
+                return further
+        return None
+
+
+def fold(events: Iterable[Event], state: RunState | None = None) -> RunState:
+    """Apply events to ``state`` (a new one by default). Safe to repeat: the same event changes nothing twice."""
+    state = state or RunState()
+    for event in events:
+        _apply(state, event)
+    return state
+
+
+def _attempt(state: RunState, event: Event, token: str, link: int, job_id: str, restart: int) -> Attempt:
+    cluster = event.data.get("cluster") or (event.attempt or "").split("/")[0]
+    key = event.attempt or attempt_id(str(cluster), job_id, restart)
+    stage = state.stage(event.stage or "")
+    attempt = stage.attempts.get(key)
+    if attempt is None:
+        attempt = stage.attempts[key] = Attempt(key, stage.name, token, link, job_id, restart)
+    if not attempt.token and token:
+        attempt.token, attempt.link = token, link
+    return attempt
+
+
+def _attempt_of(state: RunState, event: Event) -> Attempt | None:
+    """The attempt an in-job event is about, made on first mention (events may come in any order)."""
+    from .contract import parse_attempt_id, parse_token
+
+    if not event.attempt or not event.stage:
+        return None
+    parts = parse_attempt_id(event.attempt)
+    if parts is None:
+        return None
+    token = str(event.data.get("token", ""))
+    parsed = parse_token(token)
+    return _attempt(state, event, token, parsed[2] if parsed else 0, parts[1], parts[2])
+
+
+def _submission(state: RunState, event: Event) -> Submission | None:
+    from .contract import parse_token
+
+    token = str(event.data.get("token", ""))
+    parsed = parse_token(token)
+    if parsed is None:
+        return None
+    stage = state.stage(parsed[1])
+    return stage.submissions.setdefault(token, Submission(token, parsed[1], parsed[2]))
+
+
+def _apply(state: RunState, event: Event) -> None:
+    data = event.data
+    state.run = state.run or event.run
+    state.last_ts = max(state.last_ts, event.ts)
+    kind = event.type
+    if kind == "run.created":
+        state.created, state.created_ts = dict(data), event.ts
+        for item in data.get("stages", []):
+            stage = state.stage(item["name"])
+            stage.kind, stage.needs = item.get("kind", ""), tuple(item.get("needs", ()))
+    elif kind == "run.resumed":
+        for name, epoch in dict(data.get("stages", {})).items():
+            stage = state.stage(name)
+            stage.epoch = max(stage.epoch, int(epoch))
+    elif kind == "run.cancelled":
+        for name, epoch in dict(data.get("stages", {})).items():
+            state.stage(name).cancels.add(int(epoch))
+    elif kind.startswith("submission."):
+        _apply_submission(state, event)
+    elif kind.startswith("stage.") and event.stage:
+        stage = state.stage(event.stage)
+        epoch = int(data.get("epoch", 0))
+        if kind == "stage.completed":
+            stage.completed = stage.completed or dict(data)
+            stage.completed_ts = min(stage.completed_ts or event.ts, event.ts)
+        elif kind == "stage.stopped":
+            stage.stops.setdefault(epoch, dict(data))
+        elif kind == "stage.held":
+            stage.holds.setdefault(epoch, dict(data))
+    elif kind == "link.cancelled":
+        submission = _submission(state, event)
+        if submission is not None:
+            submission.cancelled = True
+            stage = state.stage(submission.stage)
+            for attempt in stage.attempts.values():
+                if attempt.token == submission.token:
+                    attempt.cancelled_by_us = True
+    elif kind in ("eval.result", "data.built") and event.stage:
+        state.stage(event.stage).results.update({kind: dict(data)})
+    else:
+        _apply_attempt(state, event)
+
+
+def _apply_submission(state: RunState, event: Event) -> None:
+    submission = _submission(state, event)
+    if submission is None:
+        return
+    data = event.data
+    if event.type == "submission.intent":
+        if event.ts not in submission.intents:
+            submission.intents.append(event.ts)
+            submission.intents.sort()
+        submission.cluster = str(data.get("cluster", submission.cluster))
+        submission.epoch = max(submission.epoch, int(data.get("epoch", 0)))
+    elif event.type == "submission.accepted":
+        job_id = str(data["job_id"])
+        if job_id not in submission.job_ids:
+            submission.job_ids.append(job_id)
+            submission.job_ids.sort(key=lambda j: (len(j), j))
+    else:
+        outcome = event.type.removeprefix("submission.")
+        if event.ts >= submission.closed.get(outcome, 0.0):
+            submission.closed[outcome] = event.ts
+            submission.reason = str(data.get("reason", ""))
+
+
+def _apply_attempt(state: RunState, event: Event) -> None:
+    attempt = _attempt_of(state, event)
+    if attempt is None:
+        return
+    data = event.data
+    submission = state.stage(attempt.stage).submissions.get(attempt.token)
+    if submission is not None and submission.cancelled:
+        attempt.cancelled_by_us = True
+    kind = event.type
+    if kind == "job.observed":
+        if event.order >= attempt.record_order:
+            fields = {k: data[k] for k in data if k in JobRecord.__dataclass_fields__}
+            record = JobRecord(**{**fields, "job_id": attempt.job_id, "restart_count": attempt.restart_count})
+            # A job that ended does not come back with the same restart count: a late, older word
+            # from another host's clock must not revive it.
+            if not (attempt.record and attempt.record.ended and not record.ended):
+                attempt.record, attempt.record_order = record, event.order
+        elif not (attempt.record and attempt.record.ended) and data.get("state"):
+            fields = {k: data[k] for k in data if k in JobRecord.__dataclass_fields__}
+            record = JobRecord(**{**fields, "job_id": attempt.job_id, "restart_count": attempt.restart_count})
+            if record.ended:
+                attempt.record, attempt.record_order = record, event.order
+    elif kind == "job.gone":
+        attempt.gone = True
+    elif kind == "attempt.started":
+        attempt.started, attempt.started_ts = dict(data), event.ts
+    elif kind == "attempt.gate":
+        attempt.gate = str(data.get("verdict"))
+    elif kind == "attempt.finished":
+        attempt.finished, attempt.finished_ts = dict(data), event.ts
+    elif kind == "drain.requested":
+        attempt.drain_reason = attempt.drain_reason or str(data.get("reason"))
+    elif kind == "duplicate.refused":
+        attempt.duplicate = True
+    elif kind == "workload.error":
+        attempt.error = attempt.error or dict(data)
+    elif kind == "workload.resumed":
+        step = int(data.get("step", 0))
+        attempt.resumed_from = step if attempt.resumed_from is None else min(attempt.resumed_from, step)
+        attempt.step = max(attempt.step or 0, step)
+    elif kind == "checkpoint.committed":
+        step = int(data.get("step", 0))
+        attempt.checkpoint_step = max(attempt.checkpoint_step or 0, step)
+        attempt.step = max(attempt.step or 0, step)
+    elif kind == "progress":
+        step = int(data.get("step", 0))
+        attempt.step = max(attempt.step or 0, step)
+        if step >= attempt.loss_step:
+            attempt.loss_step = step
+            attempt.loss = data.get("loss", attempt.loss)
+            attempt.tokens = data.get("tokens", attempt.tokens)
+            attempt.section = str(data.get("section", attempt.section))
+        attempt.last_progress_ts = max(attempt.last_progress_ts or 0.0, event.ts)
