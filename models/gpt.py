@@ -101,8 +101,8 @@ def _guards(parallel: Parallel, given: Mapping[str, Any]) -> dict[str, Any]:
         # Overlapped sends read outputs that were deallocated: the loss differs from run to run.
         guards.update(overlap_p2p_comm=False, deallocate_pipeline_outputs=False)
     if given.get("num_moe_experts"):
-        guards.setdefault("moe_grouped_gemm", False)
-        guards.setdefault("moe_token_dispatcher_type", "alltoall")
+        guards["moe_grouped_gemm"] = False
+        guards["moe_token_dispatcher_type"] = given.get("moe_token_dispatcher_type", "alltoall")
     return guards
 
 

@@ -6,7 +6,8 @@ these words; ``tests/resiliency/test_jobstate.py``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 PENDING: Final = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "CONFIGURING"})
@@ -79,3 +80,22 @@ class JobRecord:
         data = asdict(self)
         del data["name"], data["comment"]
         return data
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One look at a scheduler, batched over all jobs asked for.
+
+    ``records``: every allocation known, requeues included, oldest first per job. ``queue_answered`` and
+    ``accounting_answered``: whether each source gave a complete answer; without them absence means
+    nothing. ``unlisted``: job ids asked for that no source that answered knows. ``tokens``: token → job
+    ids carrying it, for jobs of any state; complete only if ``queue_answered``. ``problems``: one line
+    each, for a person.
+    """
+
+    records: Sequence[JobRecord] = ()
+    queue_answered: bool = False
+    accounting_answered: bool = False
+    unlisted: frozenset[str] = frozenset()
+    tokens: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    problems: Sequence[str] = ()

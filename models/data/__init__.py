@@ -1,0 +1,1 @@
+"""Text to Megatron's indexed datasets, and those to batches."""
