@@ -12,12 +12,36 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from resiliency.errors import TrainmasterError
+from resiliency.exitcodes import NEEDS_HUMAN, RESULT_REJECTED
 
 
 class ConfigFault(TrainmasterError):
-    """The stage cannot go on as configured: a person must change something (exit code 76)."""
+    """The stage cannot go on as configured: a person must change something (exit code 76).
 
-    exit_code = 76
+    ``category`` is a name of :mod:`resiliency.taxonomy`, written to the journal.
+    """
+
+    exit_code = NEEDS_HUMAN
+    category = "config_error"
+
+
+class DataFault(ConfigFault):
+    """The input data is missing or cannot be used (exit code 76)."""
+
+    category = "data_error"
+
+
+class CheckpointFault(ConfigFault):
+    """A checkpoint is not this model's (exit code 76)."""
+
+    category = "checkpoint_mismatch"
+
+
+class ResultRejected(TrainmasterError):
+    """The result is not a number: going on would only burn the allocation (exit code 17)."""
+
+    exit_code = RESULT_REJECTED
+    category = "numeric"
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from models.settings import ConfigFault
+from models.settings import DataFault
 
 TEXT_PATTERNS = ("*.py", "*.txt", "*.md", "*.rst", "*.jsonl")
 # Installed packages are not the library; its tests are larger than the library itself.
@@ -53,7 +53,7 @@ def find_files(
     """Files of ``inputs`` (files, directories searched through, or globs with ``**``), sorted.
 
     ``include`` applies to names in directories only, ``exclude`` to the whole path of every file.
-    Raises ``ConfigFault`` naming each input that matches nothing.
+    Raises ``DataFault`` naming each input that matches nothing.
     """
     found: set[Path] = set()
     missing = []
@@ -80,7 +80,7 @@ def find_files(
             missing.append(f"{why} {text!r}")
         found.update(kept)
     if missing:
-        raise ConfigFault(
+        raise DataFault(
             f"no text to prepare: {'; '.join(missing)} (relative paths start at {os.getcwd()})",
             hint="correct the stage's inputs, include or exclude",
         )
@@ -116,10 +116,10 @@ def _json_text(line: str, name: str) -> str:
     try:
         text = json.loads(line)["text"]
     except (ValueError, KeyError, TypeError) as error:
-        raise ConfigFault(
+        raise DataFault(
             f"{name} is not a JSON object with a 'text' field",
             hint="each line of a .jsonl input must look like {\"text\": \"…\"}",
         ) from error
     if not isinstance(text, str):
-        raise ConfigFault(f"{name}: 'text' is not a string", hint="correct that line")
+        raise DataFault(f"{name}: 'text' is not a string", hint="correct that line")
     return text

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from models.settings import ConfigFault
+from models.settings import ConfigFault, DataFault
 
 SPLITS = ("train", "valid", "test")
 DEFAULT_FRACTIONS: dict[str, float] = {"train": 0.96, "valid": 0.02, "test": 0.02}
@@ -55,14 +55,14 @@ def assign(
 ) -> dict[bytes, str]:
     """Digest → split, by shares of bytes; a document over ``max_bytes`` in total is in none.
 
-    Raises ``ConfigFault`` when there are fewer distinct documents than splits asked for.
+    Raises ``DataFault`` when there are fewer distinct documents than splits asked for.
     """
     distinct = {document.digest: document for document in documents}
     key = seed.to_bytes(8, "little", signed=True)
     order = sorted(distinct.values(), key=lambda d: hashlib.sha256(key + d.digest).digest())
     wanted = [name for name in SPLITS if fractions.get(name, 0) > 0]
     if len(order) < len(wanted):
-        raise ConfigFault(
+        raise DataFault(
             f"{len(order)} distinct documents cannot be split into {', '.join(wanted)}",
             hint="give more files (one file is one document) or ask for fewer splits",
         )
