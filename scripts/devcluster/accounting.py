@@ -1,6 +1,7 @@
 """munge, MariaDB and slurmdbd, and what is in the accounting: clusters, accounts, users, QOS.
 
-Knows nothing of controllers and nodes. The private database password never leaves the state directory.
+Knows nothing of controllers and nodes. The private database password never leaves the state
+directory.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ def database_password(layout: Layout) -> str:
 
 
 def create_database_files(layout: Layout) -> None:
-    """Run once, before the first start: MariaDB's system tables, with root let in by its uid alone."""
+    """Run once, before the first start: MariaDB's system tables, with root let in by its uid
+    alone."""
     if (layout.database_dir / "mysql").is_dir():
         return
     log = layout.root / "log/mysql/install.log"
@@ -59,11 +61,15 @@ def create_database_files(layout: Layout) -> None:
     ]
     environment = clean_environment(layout.root)
     with open(log, "wb") as output:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment)
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment
+        )
     if done.returncode:
         # A half-made data directory would be taken for a whole one next time
         shutil.rmtree(layout.database_dir, ignore_errors=True)
-        raise DevClusterError(f"mariadb-install-db failed ({done.returncode})", hint=f"its log: {log}")
+        raise DevClusterError(
+            f"mariadb-install-db failed ({done.returncode})", hint=f"its log: {log}"
+        )
 
 
 def _sql(layout: Layout, statements: str) -> bool:
@@ -103,7 +109,14 @@ def wait_for_slurmdbd(layout: Layout, settings: Settings, timeout_s: float = 60)
 
 
 def _associations(layout: Layout, settings: Settings) -> set[tuple[str, ...]]:
-    command = ("sacctmgr", "--noheader", "--parsable2", "show", "assoc", "format=cluster,account,user")
+    command = (
+        "sacctmgr",
+        "--noheader",
+        "--parsable2",
+        "show",
+        "assoc",
+        "format=cluster,account,user",
+    )
     out = slurm.call(layout, settings.clusters[0].name, *command)
     return {tuple(line.split("|")) for line in out.splitlines()}
 
@@ -119,7 +132,15 @@ def ensure_accounts(layout: Layout, settings: Settings) -> None:
     everywhere = f"cluster={','.join(clusters)}"
     adds: list[list[str]] = [["cluster", name] for name in clusters]
     adds += [["qos", name, limit] for name, limit in QOS.items()]
-    adds += [["account", ",".join(ACCOUNTS), everywhere, "Description=rehearsal", "Organization=trainmaster"]]
+    adds += [
+        [
+            "account",
+            ",".join(ACCOUNTS),
+            everywhere,
+            "Description=rehearsal",
+            "Organization=trainmaster",
+        ]
+    ]
     adds += [
         [
             "user",
@@ -136,11 +157,11 @@ def ensure_accounts(layout: Layout, settings: Settings) -> None:
         slurm.try_call(layout, first, "sacctmgr", "--immediate", "--quiet", "add", *words)
     missing = wanted - _associations(layout, settings)
     if missing:
-        raise slurmdbd(layout, settings).failure(f"did not take these associations: {sorted(missing)}")
+        raise slurmdbd(layout, settings).failure(
+            f"did not take these associations: {sorted(missing)}"
+        )
 
 
 def protect_dbd_conf(path: Path) -> None:
     # slurmdbd refuses a configuration file that is not its own user's alone
     shutil.chown(path, "slurm", "slurm")
-
-

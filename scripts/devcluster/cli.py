@@ -1,4 +1,5 @@
-"""The command line of `scripts/dev-cluster`: options, help with an example for every verb, exit codes.
+"""The command line of `scripts/dev-cluster`: options, help with an example for every verb, exit
+codes.
 
 The rim: the only module that prints, locks and turns errors into exit codes.
 """
@@ -21,9 +22,11 @@ from .lock import exclusive
 from .nodes import HOOKS
 from .settings import Layout, Settings, default_state_dir
 
-ABOUT = """A real Slurm on this machine, to rehearse and test on: N emulated nodes with fake GPUs, two clusters
-(alpha, beta) under one slurmdbd, everything on the loopback interface and below one directory."""
-STATE_HELP = "TRAINMASTER_DEV_CLUSTER_DIR names the directory (default: ${TMPDIR:-/tmp}/trainmaster-slurm)"
+ABOUT = """A real Slurm on this machine, to rehearse and test on: N emulated nodes with fake
+GPUs, two clusters (alpha, beta) under one slurmdbd, everything on the loopback interface and below one directory."""
+STATE_HELP = (
+    "TRAINMASTER_DEV_CLUSTER_DIR names the directory (default: ${TMPDIR:-/tmp}/trainmaster-slurm)"
+)
 # Verbs that only look, or do their own checking, and so need neither root nor the lock
 UNLOCKED = ("status", "env", "install")
 
@@ -50,7 +53,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         print(json.dumps(result.record, indent=1) if options.json else result.text, flush=True)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader has left; nothing is lost but the words
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), 1
+        )  # the reader has left; nothing is lost but the words
     return int(result.code)
 
 
@@ -85,15 +90,20 @@ def build_parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="dev-cluster",
         description=ABOUT,
-        epilog=f"exit codes:\n{codes}\n\n{STATE_HELP}\n\nexample:\n  sudo scripts/dev-cluster up --nodes 16",
+        epilog=f"exit codes:\n{codes}\n\n{STATE_HELP}\n\n"
+        "example:\n  sudo scripts/dev-cluster up --nodes 16",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parsers = top.add_subparsers(dest="verb", required=True, metavar="VERB")
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--dir", help="the state directory, instead of TRAINMASTER_DEV_CLUSTER_DIR")
-    common.add_argument("--json", action="store_true", help="print a JSON record; progress goes to standard error")
+    common.add_argument(
+        "--json", action="store_true", help="print a JSON record; progress goes to standard error"
+    )
 
-    def verb(name: str, run: Callable[..., verbs.Result], what: str, example: str) -> argparse.ArgumentParser:
+    def verb(
+        name: str, run: Callable[..., verbs.Result], what: str, example: str
+    ) -> argparse.ArgumentParser:
         parser = parsers.add_parser(
             name,
             help=what,
@@ -105,25 +115,75 @@ def build_parser() -> argparse.ArgumentParser:
         parser.set_defaults(run=run)
         return parser
 
-    _add_up(verb("up", verbs.up, "bring everything up, or heal what is dead", "sudo dev-cluster up --nodes 16"))
-    down = verb("down", verbs.down, "cancel the jobs and stop what `up` started", "sudo dev-cluster down --wipe")
-    down.add_argument("--wipe", action="store_true", help="remove the state directory and the users made for it")
-    verb("status", verbs.status, "show daemons, nodes and jobs; exit code 3 unless all is up", "dev-cluster status")
-    verb("heal", verbs.heal, "cancel all jobs, undo all faults, wait until all is idle", "sudo dev-cluster heal")
-    kill = verb("kill-node", verbs.kill_node, "crash nodes: slurmd, steps and tasks", "sudo dev-cluster kill-node a3")
-    kill.add_argument("--daemon-only", action="store_true", help="kill slurmd alone; the tasks run on")
-    start = verb("start-node", verbs.start_node, "boot nodes again and resume them", "sudo dev-cluster start-node a3")
+    _add_up(
+        verb(
+            "up",
+            verbs.up,
+            "bring everything up, or heal what is dead",
+            "sudo dev-cluster up --nodes 16",
+        )
+    )
+    down = verb(
+        "down",
+        verbs.down,
+        "cancel the jobs and stop what `up` started",
+        "sudo dev-cluster down --wipe",
+    )
+    down.add_argument(
+        "--wipe", action="store_true", help="remove the state directory and the users made for it"
+    )
+    verb(
+        "status",
+        verbs.status,
+        "show daemons, nodes and jobs; exit code 3 unless all is up",
+        "dev-cluster status",
+    )
+    verb(
+        "heal",
+        verbs.heal,
+        "cancel all jobs, undo all faults, wait until all is idle",
+        "sudo dev-cluster heal",
+    )
+    kill = verb(
+        "kill-node",
+        verbs.kill_node,
+        "crash nodes: slurmd, steps and tasks",
+        "sudo dev-cluster kill-node a3",
+    )
+    kill.add_argument(
+        "--daemon-only", action="store_true", help="kill slurmd alone; the tasks run on"
+    )
+    start = verb(
+        "start-node",
+        verbs.start_node,
+        "boot nodes again and resume them",
+        "sudo dev-cluster start-node a3",
+    )
     for parser in (kill, start):
         parser.add_argument("nodes", nargs="+", metavar="NODE", help="as in a3, b1")
     for name, run, what in (
         ("kill-controller", verbs.kill_controller, "kill -9 a slurmctld"),
         ("start-controller", verbs.start_controller, "start a slurmctld again"),
-        ("freeze-controller", verbs.freeze_controller, "SIGSTOP a slurmctld: clients hang, then time out"),
+        (
+            "freeze-controller",
+            verbs.freeze_controller,
+            "SIGSTOP a slurmctld: clients hang, then time out",
+        ),
         ("thaw-controller", verbs.thaw_controller, "let a frozen slurmctld go on"),
     ):
         _add_cluster(verb(name, run, what, f"sudo dev-cluster {name} beta"))
-    verb("stop-accounting", verbs.stop_accounting, "kill slurmdbd; sacct and -M fail", "sudo dev-cluster stop-accounting")
-    verb("start-accounting", verbs.start_accounting, "start slurmdbd again", "sudo dev-cluster start-accounting")
+    verb(
+        "stop-accounting",
+        verbs.stop_accounting,
+        "kill slurmdbd; sacct and -M fail",
+        "sudo dev-cluster stop-accounting",
+    )
+    verb(
+        "start-accounting",
+        verbs.start_accounting,
+        "start slurmdbd again",
+        "sudo dev-cluster start-accounting",
+    )
     for hook in HOOKS:
         for prefix, run, what in (
             ("fail", verbs.fail_hook, f"make the {hook} of nodes fail"),
@@ -132,28 +192,52 @@ def build_parser() -> argparse.ArgumentParser:
             parser = verb(f"{prefix}-{hook}", run, what, f"sudo dev-cluster {prefix}-{hook} a2")
             parser.add_argument("nodes", nargs="+", metavar="NODE", help="as in a3, b1")
             parser.set_defaults(hook=hook)
-    _add_cluster(verb("env", verbs.env, "print export lines for a shell", 'eval "$(scripts/dev-cluster env alpha)"'))
-    verb("install", verbs.install_packages, "apt-get install Slurm, munge, MariaDB", "sudo dev-cluster install")
+    _add_cluster(
+        verb(
+            "env",
+            verbs.env,
+            "print export lines for a shell",
+            'eval "$(scripts/dev-cluster env alpha)"',
+        )
+    )
+    verb(
+        "install",
+        verbs.install_packages,
+        "apt-get install Slurm, munge, MariaDB",
+        "sudo dev-cluster install",
+    )
     return top
 
 
 def _add_cluster(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("cluster", nargs="?", default="alpha", metavar="CLUSTER", help="alpha (default) or beta")
+    parser.add_argument(
+        "cluster", nargs="?", default="alpha", metavar="CLUSTER", help="alpha (default) or beta"
+    )
 
 
 def _add_up(parser: argparse.ArgumentParser) -> None:
     default = Settings()
     kept = "what the state directory has, else"
-    parser.add_argument("--nodes", type=int, metavar="N", help=f"nodes of alpha (default: {kept} {default.nodes})")
-    parser.add_argument("--nodes-b", type=int, metavar="M", help=f"nodes of beta, 0 for none ({default.nodes_b})")
-    parser.add_argument("--gpus", type=int, metavar="G", help=f"fake GPUs per node ({default.gpus})")
+    parser.add_argument(
+        "--nodes", type=int, metavar="N", help=f"nodes of alpha (default: {kept} {default.nodes})"
+    )
+    parser.add_argument(
+        "--nodes-b", type=int, metavar="M", help=f"nodes of beta, 0 for none ({default.nodes_b})"
+    )
+    parser.add_argument(
+        "--gpus", type=int, metavar="G", help=f"fake GPUs per node ({default.gpus})"
+    )
     parser.add_argument("--cpus", type=int, help=f"CPUs declared per node ({default.cpus})")
-    parser.add_argument("--memory-mb", type=int, help=f"memory declared per node ({default.memory_mb})")
-    parser.add_argument("--users", type=_names, metavar="U1,U2", help=f"login users ({','.join(default.users)})")
-    parser.add_argument("--port-base", type=int, metavar="PORT", help=f"first of 620 ports ({default.port_base})")
+    parser.add_argument(
+        "--memory-mb", type=int, help=f"memory declared per node ({default.memory_mb})"
+    )
+    parser.add_argument(
+        "--users", type=_names, metavar="U1,U2", help=f"login users ({','.join(default.users)})"
+    )
+    parser.add_argument(
+        "--port-base", type=int, metavar="PORT", help=f"first of 620 ports ({default.port_base})"
+    )
 
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in text.split(",") if name))
-
-

@@ -1,7 +1,8 @@
-"""Brings the whole cluster up, heals it, takes it down: the order of things lives here and nowhere else.
+"""Brings the whole cluster up, heals it, takes it down: the order of things lives here and
+nowhere else.
 
-`up` either ends with every node usable or raises, having stopped what it had started. The caller holds the lock
-(`lock.exclusive`). Held to it by tests/slurm/test_dev_cluster.py.
+`up` either ends with every node usable or raises, having stopped what it had started. The
+caller holds the lock (`lock.exclusive`). Held to it by tests/slurm/test_dev_cluster.py.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from .errors import DevClusterError
 from .install import require_installed
 from .lock import lock_path
 from .prepare import OURS, check_machine, check_ports, prepare
-from .processes import MARKER, Daemon, all_pids, is_gone, read_environ, send, wait_until
+from .processes import MARKER, Daemon, all_gone, all_pids, read_environ, send, wait_until
 from .settings import Cluster, Layout, Settings
 from .users import remove_created_users
 
@@ -32,10 +33,11 @@ class DevCluster:
     say: Callable[[str], None]
     _started: list[Daemon] = field(default_factory=list)
 
-    # --- up ---------------------------------------------------------------------------------------------------
+    # --- up ---------------------------------------------------------------------------
 
     def up(self) -> list[str]:
-        """Everything running and every node usable; the names of the daemons that had to be started."""
+        """Everything running and every node usable; the names of the daemons that had to be
+        started."""
         require_installed()
         check_machine(self.layout)
         self._started = []
@@ -113,7 +115,8 @@ class DevCluster:
         return started
 
     def start_nodes(self, cluster: Cluster, names: list[str]) -> list[str]:
-        """Boot the nodes that are off, resume those that are down or drained, wait until all are usable."""
+        """Boot the nodes that are off, resume those that are down or drained, wait until all
+        are usable."""
         for name in names:
             daemon = slurmd(self.layout, cluster, name)
             if daemon.pid() is None:
@@ -142,14 +145,21 @@ class DevCluster:
             return all(slurm.is_usable(states.get(n, "")) for n in names)
 
         if not wait_until(ready, NODES_READY_S, poll_s=0.15):
-            seen = ", ".join(f"{n} {states.get(n, 'unknown')}" for n in names if not slurm.is_usable(states.get(n, "")))
-            raise slurmctld(self.layout, cluster).failure(f"has nodes not ready after {NODES_READY_S:g} s: {seen}")
+            seen = ", ".join(
+                f"{n} {states.get(n, 'unknown')}"
+                for n in names
+                if not slurm.is_usable(states.get(n, ""))
+            )
+            raise slurmctld(self.layout, cluster).failure(
+                f"has nodes not ready after {NODES_READY_S:g} s: {seen}"
+            )
         return resumed
 
-    # --- faults -----------------------------------------------------------------------------------------------
+    # --- faults -----------------------------------------------------------------------
 
     def freeze(self, cluster: Cluster) -> bool:
-        """SIGSTOP: the port accepts connections, nobody answers. False when it was frozen already."""
+        """SIGSTOP: the port accepts connections, nobody answers. False when it was frozen
+        already."""
         daemon = slurmctld(self.layout, cluster)
         pid = daemon.pid()
         if pid is None:
@@ -186,7 +196,9 @@ class DevCluster:
 
         def empty() -> bool:
             nonlocal forced
-            out = slurm.try_call(self.layout, cluster.name, "squeue", "--noheader", "-o", "%u %t %N")
+            out = slurm.try_call(
+                self.layout, cluster.name, "squeue", "--noheader", "-o", "%u %t %N"
+            )
             if out is None:
                 return False
             rows = [line.split() for line in out.splitlines()]
@@ -203,12 +215,15 @@ class DevCluster:
             return not rows
 
         if not wait_until(empty, timeout_s, poll_s=0.2):
-            raise slurmctld(self.layout, cluster).failure(f"still has jobs {timeout_s:g} s after scancel")
+            raise slurmctld(self.layout, cluster).failure(
+                f"still has jobs {timeout_s:g} s after scancel"
+            )
 
-    # --- down -------------------------------------------------------------------------------------------------
+    # --- down -------------------------------------------------------------------------
 
     def down(self, *, wipe: bool) -> int:
-        """Cancel the jobs, stop what `up` started; the number of daemons stopped. `wipe` removes the files too."""
+        """Cancel the jobs, stop what `up` started; the number of daemons stopped. `wipe`
+        removes the files too."""
         layout, settings = self.layout, self.settings
         for cluster in settings.clusters:
             self.thaw(cluster)
@@ -216,14 +231,19 @@ class DevCluster:
                 try:
                     self.cancel_all_jobs(cluster, timeout_s=10)
                 except DevClusterError as error:
-                    self.say(f"{cluster.name}: going down with jobs left ({error.message.splitlines()[0]})")
+                    reason = error.message.splitlines()[0]
+                    self.say(f"{cluster.name}: going down with jobs left ({reason})")
         stopped = 0
         for cluster in settings.clusters:
             nodes.kill_all_job_processes(layout, cluster)
             daemons = [slurmd(layout, cluster, name) for name in cluster.node_names]
-            send([pid for daemon in daemons if (pid := daemon.pid())], signal.SIGTERM)  # all at once, then wait
+            send(
+                [pid for daemon in daemons if (pid := daemon.pid())], signal.SIGTERM
+            )  # all at once, then wait
             stopped += sum(daemon.stop() for daemon in daemons)
-        for daemon in reversed([d for d in all_daemons(layout, settings) if not d.name.startswith("slurmd ")]):
+        for daemon in reversed(
+            [d for d in all_daemons(layout, settings) if not d.name.startswith("slurmd ")]
+        ):
             stopped += daemon.stop(timeout_s=20)
         stopped += self._sweep()
         if wipe:
@@ -233,10 +253,10 @@ class DevCluster:
     def _sweep(self) -> int:
         """Daemons of ours whose pid file is lost (started with a marker in their environment)."""
         root = str(self.layout.root)
-        left = [pid for pid in all_pids() if not is_gone(pid) and read_environ(pid).get(MARKER) == root]
+        left = [pid for pid in all_pids() if read_environ(pid).get(MARKER) == root]
         send(left, signal.SIGTERM)
         send(left, signal.SIGCONT)
-        if not wait_until(lambda: all(is_gone(pid) for pid in left), 10):
+        if not wait_until(lambda: all_gone(left), 10):
             send(left, signal.SIGKILL)
         return len(left)
 

@@ -1,4 +1,5 @@
-"""Which daemons a cluster consists of, in starting order, as `Daemon` values built from settings and layout.
+"""Which daemons a cluster consists of, in starting order, as `Daemon` values built from
+settings and layout.
 
 Only describes them; `cluster.py`, `accounting.py` and `nodes.py` act.
 """
@@ -45,7 +46,9 @@ def mariadbd(layout: Layout, settings: Settings) -> Daemon:
         "--max-allowed-packet=16M",
     )
     ports = (settings.database_port,)
-    return Daemon("mariadbd", command, pid_file, log, clean_environment(root), forks=False, ports=ports)
+    return Daemon(
+        "mariadbd", command, pid_file, log, clean_environment(root), forks=False, ports=ports
+    )
 
 
 def slurmdbd(layout: Layout, settings: Settings) -> Daemon:
@@ -91,7 +94,10 @@ def directories(layout: Layout, settings: Settings) -> list[tuple[Path, str, int
     """(path, owner, mode) of every folder the daemons expect, parents first."""
     root = layout.root
     wanted: list[tuple[Path, str, int]] = [(root, "root", 0o755), (root / "work", "root", 0o1777)]
-    wanted += [(root / d, "root", 0o755) for d in ("etc", "run", "log", "state", "spool", "dev", "home", "hooks")]
+    wanted += [
+        (root / d, "root", 0o755)
+        for d in ("etc", "run", "log", "state", "spool", "dev", "home", "hooks")
+    ]
     wanted += [(root / "hooks/fail", "root", 0o755)]
     for kind in ("etc", "log", "state"):
         wanted.append((root / kind / "munge", "munge", 0o700))
@@ -101,6 +107,11 @@ def directories(layout: Layout, settings: Settings) -> list[tuple[Path, str, int
     wanted += [(root / kind / "slurm", "slurm", 0o755) for kind in ("run", "log")]
     for cluster in settings.clusters:
         wanted += [(root / kind / cluster.name, "slurm", 0o755) for kind in ("run", "log", "state")]
-        wanted += [(root / "etc" / cluster.name, "root", 0o755), (root / "spool" / cluster.name, "root", 0o755)]
-        wanted += [(root / "spool" / cluster.name / node, "root", 0o755) for node in cluster.node_names]
+        wanted += [
+            (root / "etc" / cluster.name, "root", 0o755),
+            (root / "spool" / cluster.name, "root", 0o755),
+        ]
+        wanted += [
+            (root / "spool" / cluster.name / node, "root", 0o755) for node in cluster.node_names
+        ]
     return wanted

@@ -1,7 +1,7 @@
 """The one error type of dev-cluster and its exit codes.
 
-Has the shape of `resiliency.errors.TrainmasterError` (message, hint) without importing it: this package
-runs before anything is installed. `cli.py` prints it; nothing else may print or exit.
+Has the shape of `resiliency.errors.TrainmasterError` (message, hint) without importing it: this
+package runs before anything is installed. `cli.py` prints it; nothing else may print or exit.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Which programs a dev cluster needs, what is missing, and their installation by apt.
 
-`install` is the one verb that changes the machine outside the state directory. While apt runs, a policy-rc.d
-keeps the packages from starting services of their own; it is taken away again afterwards.
+`install` is the one verb that changes the machine outside the state directory. While apt runs,
+a policy-rc.d keeps the packages from starting services of their own; it is taken away again
+afterwards.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ def require_installed() -> None:
     if missing:
         raise DevClusterError(
             f"not installed: {', '.join(missing)}",
-            hint=f"run `dev-cluster install` as root, or: apt-get update && {' '.join(apt_command())}",
+            hint="run `dev-cluster install` as root, or: apt-get update && "
+            + " ".join(apt_command()),
             code=EXIT_NOT_INSTALLED,
         )
 
@@ -62,16 +64,21 @@ def require_installed() -> None:
 def slurm_version() -> tuple[int, int]:
     """(22, 5) for "slurm-wlm 22.05.8"."""
     program = shutil.which("slurmctld", path=SEARCH_PATH) or "slurmctld"
-    out = subprocess.run([program, "-V"], capture_output=True, text=True, stdin=subprocess.DEVNULL).stdout
+    out = subprocess.run(
+        [program, "-V"], capture_output=True, text=True, stdin=subprocess.DEVNULL
+    ).stdout
     match = re.search(r"(\d+)\.(\d+)", out)
     if not match:
-        raise DevClusterError(f"`slurmctld -V` says {out.strip()!r}: no version in it", hint="is Slurm whole?")
+        raise DevClusterError(
+            f"`slurmctld -V` says {out.strip()!r}: no version in it", hint="is Slurm whole?"
+        )
     return int(match[1]), int(match[2])
 
 
 @contextmanager
 def no_service_starts() -> Iterator[None]:
-    """Packages would start a munged, a MariaDB and Slurm daemons of the machine's own; a site's policy stays."""
+    """Packages would start a munged, a MariaDB and Slurm daemons of the machine's own; a site's
+    policy stays."""
     if POLICY.exists():
         yield
         return
@@ -84,7 +91,8 @@ def no_service_starts() -> Iterator[None]:
 
 
 def install() -> bool:
-    """Install what is missing; False when nothing was. Output of apt goes to the caller's terminal."""
+    """Install what is missing; False when nothing was. Output of apt goes to the caller's
+    terminal."""
     missing = missing_programs()
     if not missing:
         return False
@@ -92,7 +100,8 @@ def install() -> bool:
     if not shutil.which("apt-get", path=SEARCH_PATH):
         raise DevClusterError(
             f"missing: {', '.join(missing)}, and this is no Debian or Ubuntu (no apt-get)",
-            hint="install Slurm (with slurmdbd and its MySQL plugin), munge and MariaDB by your system's own means",
+            hint="install Slurm (with slurmdbd and its MySQL plugin), munge and MariaDB "
+            "by your system's own means",
             code=EXIT_NOT_INSTALLED,
         )
     if os.geteuid() != 0:
@@ -108,7 +117,8 @@ def install() -> bool:
             done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL)
             if done.returncode:
                 raise DevClusterError(
-                    f"`{' '.join(command)}` failed ({done.returncode}), see above", hint="put that right, then again"
+                    f"`{' '.join(command)}` failed ({done.returncode}), see above",
+                    hint="put that right, then again",
                 )
     require_installed()
     return True

@@ -1,7 +1,7 @@
 """One verb at a time per state directory.
 
-The lock file lies beside the directory, not in it, because a wipe removes the directory. The kernel drops the lock
-when its holder dies, however it dies.
+The lock file lies beside the directory, not in it, because a wipe removes the directory. The
+kernel drops the lock when its holder dies, however it dies.
 """
 
 from __future__ import annotations

@@ -1,24 +1,27 @@
 """Emulated nodes: crash them, boot them, make their hooks fail.
 
-A node is its slurmd, its step daemons and the tasks these started. A crash kills them all with SIGKILL, slurmd
-first, so that it cannot report what happens to the rest; another dev cluster's nodes are never touched.
+A node is its slurmd, its step daemons and the tasks these started. A crash kills them all with
+SIGKILL, slurmd first, so that it cannot report what happens to the rest; another dev cluster's
+nodes are never touched.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+from functools import partial
 from pathlib import Path
 
 from .daemons import slurmd
-from .processes import MARKER, all_pids, is_gone, read_environ, read_stat, send, wait_until
+from .processes import MARKER, all_gone, all_pids, read_environ, read_stat, send, wait_until
 from .settings import Cluster, Layout
 
 HOOKS = ("prolog", "epilog", "health")
 
 
 def step_daemons(layout: Layout, cluster: Cluster, node: str | None = None) -> set[int]:
-    """slurmstepd processes of one node (of all, without `node`), by the sockets they hold in its spool folder."""
+    """slurmstepd processes of one node (of all, without `node`), by the sockets they hold in
+    its spool folder."""
     spool = layout.root / "spool" / cluster.name
     inside = f"{spool}/{node}/" if node else f"{spool}/"
     inodes = set()
@@ -33,7 +36,9 @@ def step_daemons(layout: Layout, cluster: Cluster, node: str | None = None) -> s
 
 def _holds(pid: int, inodes: set[str]) -> bool:
     try:
-        return any(_target(f"/proc/{pid}/fd/{fd}") in inodes for fd in os.listdir(f"/proc/{pid}/fd"))
+        return any(
+            _target(f"/proc/{pid}/fd/{fd}") in inodes for fd in os.listdir(f"/proc/{pid}/fd")
+        )
     except OSError:
         return False
 
@@ -46,8 +51,8 @@ def _target(link: str) -> str:
 
 
 def job_processes(layout: Layout, cluster: Cluster, node: str | None = None) -> set[int]:
-    """Step daemons and tasks: the daemons' descendants, and whatever has the node's name in its environment
-    (a task whose step daemon is dead has no parent to be found by)."""
+    """Step daemons and tasks: the daemons' descendants, and whatever has the node's name in its
+    environment (a task whose step daemon is dead has no parent to be found by)."""
     found = step_daemons(layout, cluster, node)
     names = {node} if node else set(cluster.node_names)
     own_conf = str(layout.slurm_conf(cluster.name))
@@ -58,7 +63,9 @@ def job_processes(layout: Layout, cluster: Cluster, node: str | None = None) -> 
             continue
         parents[pid] = parent
         environment = read_environ(pid)
-        here = environment.get("SLURM_CONF") == own_conf or environment.get(MARKER) == str(layout.root)
+        here = environment.get("SLURM_CONF") == own_conf or environment.get(MARKER) == str(
+            layout.root
+        )
         if here and environment.get("SLURMD_NODENAME") in names:
             found.add(pid)
     grown = True
@@ -89,7 +96,7 @@ def _kill_job_processes(layout: Layout, cluster: Cluster, node: str | None) -> i
             break
         send(found, signal.SIGKILL)
         killed |= found
-        wait_until(lambda: all(is_gone(pid) for pid in found), 2)
+        wait_until(partial(all_gone, found), 2)
     return len(killed)
 
 

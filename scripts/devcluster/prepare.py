@@ -1,4 +1,5 @@
-"""Makes the state directory: folders with their owners, configuration files, fake GPU devices; checks the machine.
+"""Makes the state directory: folders with their owners, configuration files, fake GPU devices;
+checks the machine.
 
 Starts nothing. Running it again changes nothing but what differs.
 """
@@ -29,14 +30,15 @@ def check_machine(layout: Layout) -> None:
     except OSError as error:
         name = socket.gethostname()
         raise DevClusterError(
-            f"this machine's own name {name!r} does not resolve, and slurmdbd will not run without it",
+            f"this machine's own name {name!r} does not resolve, and slurmdbd needs it to",
             hint=f"add it: echo '127.0.0.1 {name}' >> /etc/hosts",
         ) from error
     for parent in layout.root.parents:
         if parent.exists() and not parent.stat().st_mode & stat.S_IXOTH:
             raise DevClusterError(
-                f"{parent} is closed to other users, so Slurm's daemons and the test users cannot reach {layout.root}",
-                hint="set TRAINMASTER_DEV_CLUSTER_DIR to a folder below an open one, such as /tmp/slurm-box",
+                f"{parent} is closed to other users: Slurm's daemons and the test users could not "
+                f"reach {layout.root}",
+                hint="set TRAINMASTER_DEV_CLUSTER_DIR to an open place, such as /tmp/slurm-box",
             )
     root = layout.root
     if root.is_dir() and any(root.iterdir()) and not (root / OURS).exists():
@@ -85,7 +87,7 @@ def make_fake_gpus(layout: Layout, count: int) -> None:
         except OSError as error:
             raise DevClusterError(
                 f"the fake GPU {path} could not be made: {error.strerror}",
-                hint="a container may forbid mknod: use `dev-cluster up --gpus 0`, or give it CAP_MKNOD",
+                hint="a container may forbid mknod: use `up --gpus 0`, or give it CAP_MKNOD",
             ) from error
         path.chmod(0o666)
 

@@ -1,9 +1,9 @@
 """Daemons as values: start detached, find by pid file, stop, freeze, thaw.
 
-A pid is believed only if the process behind it is the daemon meant (its name, and a marker in its
-environment), so a recycled pid is never signalled. Daemons get /dev/null and a log file for their standard
-streams, a session of their own and a scrubbed environment: nothing of the caller's pipes or terminal
-survives in them (test_dev_cluster.py: a pipe behind `up` closes).
+A pid is believed only if the process behind it is the daemon meant (its name, and a marker in
+its environment), so a recycled pid is never signalled. Daemons get /dev/null and a log file for
+their standard streams, a session of their own and a scrubbed environment: nothing of the
+caller's pipes or terminal survives in them (test_dev_cluster.py: a pipe behind `up` closes).
 """
 
 from __future__ import annotations
@@ -84,6 +84,10 @@ def log_tail(path: Path, lines: int = 12) -> str:
     return "\n".join(f"    {line}" for line in kept) or "    (empty)"
 
 
+def all_gone(pids: Iterable[int]) -> bool:
+    return all(is_gone(pid) for pid in pids)
+
+
 @dataclass(frozen=True)
 class Daemon:
     name: str
@@ -104,7 +108,9 @@ class Daemon:
             return None
         if read_stat(pid)[0] != Path(self.command[0]).name[:15]:
             return None
-        marker = read_environ(pid).get(MARKER)  # unreadable for other users: then the name has to do
+        marker = read_environ(pid).get(
+            MARKER
+        )  # unreadable for other users: then the name has to do
         return pid if marker in (None, self.environment[MARKER]) else None
 
     def state(self) -> str:
@@ -118,7 +124,6 @@ class Daemon:
         """Start without waiting for readiness; see `wait_for_pid`."""
         self.pid_file.unlink(missing_ok=True)
         output_path = self.log.with_name(f"{self.log.name}.out")
-        identity = {"user": self.user, "group": self.user, "extra_groups": []} if self.user else {}
         with open(output_path, "ab") as output:
             process = subprocess.Popen(
                 self.command,
@@ -129,7 +134,9 @@ class Daemon:
                 cwd="/",
                 start_new_session=True,
                 umask=0o022,
-                **identity,  # type: ignore[arg-type]
+                user=self.user or None,
+                group=self.user or None,
+                extra_groups=[] if self.user else None,
             )
         if self.forks and process.wait() != 0:
             raise self.failure(f"ended with exit code {process.returncode}")
@@ -140,11 +147,14 @@ class Daemon:
 
     def failure(self, what: str) -> DevClusterError:
         out = self.log.with_name(f"{self.log.name}.out")
-        shown = "\n".join(f"  {p}:\n{log_tail(p)}" for p in (self.log, out) if p.exists() and p.stat().st_size)
+        shown = "\n".join(
+            f"  {p}:\n{log_tail(p)}" for p in (self.log, out) if p.exists() and p.stat().st_size
+        )
         return DevClusterError(f"{self.name} {what}\n{shown}", hint=f"its log: {self.log}")
 
     def stop(self, timeout_s: float = 10) -> bool:
-        """TERM, then KILL; a frozen daemon is thawed so that it can act on it. True if it was running."""
+        """TERM, then KILL; a frozen daemon is thawed so that it can act on it. True if it was
+        running."""
         pid = self.pid()
         if pid is not None:
             send([pid], signal.SIGTERM)

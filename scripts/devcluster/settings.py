@@ -18,7 +18,8 @@ from .errors import EXIT_USAGE, DevClusterError
 
 # srun over 128 emulated nodes takes 2.7 s on two cores, over 512 it takes 94 s.
 MAX_NODES = 256
-# Slurm puts its step sockets at STATE/spool/CLUSTER/NODE/NODE_JOBID.STEPID; a unix socket's path ends at 107.
+# Slurm puts its step sockets at STATE/spool/CLUSTER/NODE/NODE_JOBID.STEPID; a unix socket's path
+# ends at 107.
 MAX_STATE_PATH = 60
 USER_NAME = re.compile(r"[a-z_][a-z0-9_-]{0,30}")
 
@@ -27,9 +28,9 @@ def default_state_dir() -> Path:
     given = os.environ.get("TRAINMASTER_DEV_CLUSTER_DIR")
     if given:
         return Path(given).absolute()
-    return Path(tempfile.gettempdir() if not os.environ.get("TMPDIR") else os.environ["TMPDIR"]).absolute() / (
-        "trainmaster-slurm"
-    )
+    return Path(
+        tempfile.gettempdir() if not os.environ.get("TMPDIR") else os.environ["TMPDIR"]
+    ).absolute() / ("trainmaster-slurm")
 
 
 @dataclass(frozen=True)
@@ -68,11 +69,15 @@ class Settings:
         ]
         if self.cpus % 2:
             faults.append(f"--cpus {self.cpus}: must be even (two sockets a node)")
-        faults += [f"--users: {u!r} is not a login name" for u in self.users if not USER_NAME.fullmatch(u)]
+        faults += [
+            f"--users: {u!r} is not a login name" for u in self.users if not USER_NAME.fullmatch(u)
+        ]
         if "root" in self.users:
             faults.append("--users: root has an account anyway, leave it out")
         if faults:
-            raise DevClusterError("; ".join(faults), hint="see `dev-cluster up --help`", code=EXIT_USAGE)
+            raise DevClusterError(
+                "; ".join(faults), hint="see `dev-cluster up --help`", code=EXIT_USAGE
+            )
 
     @property
     def database_port(self) -> int:
@@ -96,7 +101,9 @@ class Settings:
             if cluster.name == name:
                 return cluster
         known = ", ".join(c.name for c in self.clusters)
-        raise DevClusterError(f"no cluster {name!r} here", hint=f"there is: {known}", code=EXIT_USAGE)
+        raise DevClusterError(
+            f"no cluster {name!r} here", hint=f"there is: {known}", code=EXIT_USAGE
+        )
 
     def cluster_of(self, node: str) -> Cluster:
         for cluster in self.clusters:
@@ -131,9 +138,12 @@ class Layout:
     root: Path
 
     def __post_init__(self) -> None:
-        if len(str(self.root)) > MAX_STATE_PATH or not re.fullmatch(r"[\w./+-]+", str(self.root)):
+        if len(str(self.root)) > MAX_STATE_PATH or not re.fullmatch(
+            r"[\w./+-]+", str(self.root), re.ASCII
+        ):
             raise DevClusterError(
-                f"state directory {self.root}: at most {MAX_STATE_PATH} characters of A-Z a-z 0-9 . _ + - / will do",
+                f"state directory {self.root}: at most {MAX_STATE_PATH} characters, "
+                "all of them of A-Z a-z 0-9 . _ + - /",
                 hint="set TRAINMASTER_DEV_CLUSTER_DIR to a short path such as /tmp/slurm-box",
                 code=EXIT_USAGE,
             )
@@ -173,12 +183,14 @@ class Layout:
         return self.conf_dir(cluster) / "slurm.conf"
 
     def load_settings(self) -> Settings | None:
-        """The settings of the cluster kept here; None where there was never one (or it was wiped)."""
+        """The settings of the cluster kept here; None where there was never one (or it was
+        wiped)."""
         try:
             return Settings.from_json(self.settings_file.read_text())
         except FileNotFoundError:
             return None
         except (ValueError, TypeError) as error:
             raise DevClusterError(
-                f"{self.settings_file} cannot be read: {error}", hint="`dev-cluster down --wipe` starts over"
+                f"{self.settings_file} cannot be read: {error}",
+                hint="`dev-cluster down --wipe` starts over",
             ) from error

@@ -1,6 +1,8 @@
-"""What is running, as one record: daemons, nodes, jobs and a list of problems (empty = fully up).
+"""What is running, as one record: daemons, nodes, jobs and a list of problems (empty = fully
+up).
 
-Looks only. Never asks a controller that is frozen or dead, so it answers within seconds whatever is wrong.
+Looks only. Never asks a controller that is frozen or dead, so it answers within seconds
+whatever is wrong.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ class ClusterStatus:
     slurm_conf: str
     controller: str  # running, frozen, stopped, or silent (there, without an answer)
     daemons_up: int  # slurmd processes
-    nodes: dict[str, str] = field(default_factory=dict)  # name -> state; empty when the controller is silent
+    nodes: dict[str, str] = field(
+        default_factory=dict
+    )  # name -> state; empty when the controller is silent
     jobs: dict[str, int] = field(default_factory=dict)  # state -> count
 
 
@@ -59,7 +63,11 @@ def read_status(layout: Layout, settings: Settings) -> Status:
         if record.controller != "running":
             problems.append(f"slurmctld of {cluster.name} is {record.controller}")
         problems += [f"slurmd of {name} is stopped" for name in dead]
-        problems += [f"node {n} is {s}" for n, s in record.nodes.items() if n not in dead and not slurm.is_usable(s)]
+        problems += [
+            f"node {n} is {s}"
+            for n, s in record.nodes.items()
+            if n not in dead and not slurm.is_usable(s)
+        ]
         clusters.append(record)
     failing = nodes.failing_hooks(layout)
     return Status(str(layout.root), not problems, daemons, clusters, failing, problems)
@@ -70,7 +78,9 @@ def as_text(status: Status) -> str:
     lines.append("  " + "   ".join(f"{name} {state}" for name, state in status.daemons.items()))
     for cluster in status.clusters:
         states = _counts(Counter(cluster.nodes.values())) or "states unknown"
-        lines.append(f"  {cluster.name}: slurmctld {cluster.controller}, {cluster.daemons_up} slurmd")
+        lines.append(
+            f"  {cluster.name}: slurmctld {cluster.controller}, {cluster.daemons_up} slurmd"
+        )
         lines.append(f"    nodes: {states}")
         lines.append(f"    jobs:  {_counts(cluster.jobs) or 'none'}")
     if status.failing_hooks:

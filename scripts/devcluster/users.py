@@ -1,4 +1,5 @@
-"""The unprivileged login users people submit as; created with useradd when missing, removed by a wipe.
+"""The unprivileged login users people submit as; created with useradd when missing, removed by
+a wipe.
 
 Only users this dev cluster created are ever removed: their names are kept in `created-users`.
 """
@@ -32,7 +33,15 @@ def ensure_users(layout: Layout, users: tuple[str, ...]) -> None:
 
 
 def _useradd(layout: Layout, user: str) -> None:
-    command = ["useradd", "--no-create-home", "--home-dir", home_of(layout, user), "--shell", "/bin/bash", user]
+    command = [
+        "useradd",
+        "--no-create-home",
+        "--home-dir",
+        home_of(layout, user),
+        "--shell",
+        "/bin/bash",
+        user,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     if done.returncode:
         raise DevClusterError(
@@ -44,7 +53,8 @@ def _useradd(layout: Layout, user: str) -> None:
 
 
 def remove_created_users(layout: Layout) -> list[str]:
-    """userdel what `ensure_users` created here; a user that has processes, or lives elsewhere, stays."""
+    """userdel what `ensure_users` created here; a user that has processes, or lives elsewhere,
+    stays."""
     record = layout.root / "created-users"
     if not record.exists():
         return []

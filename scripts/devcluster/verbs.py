@@ -1,4 +1,5 @@
-"""What each verb of `dev-cluster` does, given its parsed options. `cli.py` parses, locks and prints.
+"""What each verb of `dev-cluster` does, given its parsed options. `cli.py` parses, locks and
+prints.
 
 A verb returns a Result: sentences for a person, a record for --json, an exit code.
 """
@@ -32,7 +33,9 @@ def existing(layout: Layout, say: Say) -> DevCluster:
     settings = layout.load_settings()
     if settings is None:
         raise DevClusterError(
-            f"there is no dev cluster at {layout.root}", hint="bring one up: dev-cluster up", code=EXIT_NOT_UP
+            f"there is no dev cluster at {layout.root}",
+            hint="bring one up: dev-cluster up",
+            code=EXIT_NOT_UP,
         )
     return DevCluster(layout, settings, say)
 
@@ -49,9 +52,10 @@ def _asked(options: argparse.Namespace, base: Settings) -> Settings:
 def up(options: argparse.Namespace, layout: Layout, say: Say) -> Result:
     kept = layout.load_settings()
     asked = _asked(options, kept or Settings())
-    if kept and kept.differences(asked) and DevCluster(layout, kept, say).is_running():
+    changes = "; ".join(kept.differences(asked)) if kept else ""
+    if kept and changes and DevCluster(layout, kept, say).is_running():
         raise DevClusterError(
-            f"the cluster at {layout.root} is up with other settings ({'; '.join(kept.differences(asked))})",
+            f"the cluster at {layout.root} is up with other settings ({changes})",
             hint="take it down first: dev-cluster down",
             code=EXIT_CONFLICT,
         )
@@ -60,7 +64,9 @@ def up(options: argparse.Namespace, layout: Layout, say: Say) -> Result:
     sizes = " + ".join(f"{c.nodes} nodes ({c.name})" for c in asked.clusters)
     text = f"up: {sizes}, {asked.gpus} fake GPUs each; {len(started)} daemons started\n"
     text += 'use it:  eval "$(scripts/dev-cluster env alpha)"; sinfo'
-    return Result(text, {**status.as_dict(), "started": started}, EXIT_OK if status.up else EXIT_NOT_UP)
+    return Result(
+        text, {**status.as_dict(), "started": started}, EXIT_OK if status.up else EXIT_NOT_UP
+    )
 
 
 def down(options: argparse.Namespace, layout: Layout, say: Say) -> Result:
@@ -82,7 +88,9 @@ def heal(options: argparse.Namespace, layout: Layout, say: Say) -> Result:
     cluster = existing(layout, say)
     cluster.heal()
     found = read_status(layout, cluster.settings)
-    return Result("healed: all idle, no jobs", found.as_dict(), EXIT_OK if found.up else EXIT_NOT_UP)
+    return Result(
+        "healed: all idle, no jobs", found.as_dict(), EXIT_OK if found.up else EXIT_NOT_UP
+    )
 
 
 def kill_node(options: argparse.Namespace, layout: Layout, say: Say) -> Result:
@@ -91,7 +99,9 @@ def kill_node(options: argparse.Namespace, layout: Layout, say: Say) -> Result:
     for node in options.nodes:
         cluster = settings.cluster_of(node)
         killed[node] = nodes.crash(layout, cluster, node, daemon_only=options.daemon_only)
-    text = "\n".join(f"{n}: {c} processes killed" if c else f"{n}: was dead already" for n, c in killed.items())
+    text = "\n".join(
+        f"{n}: {c} processes killed" if c else f"{n}: was dead already" for n, c in killed.items()
+    )
     return Result(text, {"killed": killed})
 
 
@@ -108,14 +118,19 @@ def start_node(options: argparse.Namespace, layout: Layout, say: Say) -> Result:
 def kill_controller(options: argparse.Namespace, layout: Layout, say: Say) -> Result:
     where = existing(layout, say).settings.cluster(options.cluster)
     killed = slurmctld(layout, where).kill()
-    return Result(f"slurmctld of {where.name} {'killed' if killed else 'was dead already'}", {"changed": killed})
+    return Result(
+        f"slurmctld of {where.name} {'killed' if killed else 'was dead already'}",
+        {"changed": killed},
+    )
 
 
 def start_controller(options: argparse.Namespace, layout: Layout, say: Say) -> Result:
     cluster = existing(layout, say)
     where = cluster.settings.cluster(options.cluster)
     started = cluster.start_controller(where)
-    return Result(f"slurmctld of {where.name} {'started' if started else 'was running'}", {"changed": started})
+    return Result(
+        f"slurmctld of {where.name} {'started' if started else 'was running'}", {"changed": started}
+    )
 
 
 def freeze_controller(options: argparse.Namespace, layout: Layout, say: Say) -> Result:
@@ -148,7 +163,10 @@ def fail_hook(options: argparse.Namespace, layout: Layout, say: Say) -> Result:
         settings.cluster_of(node)
     for node in options.nodes:
         nodes.set_hook_failure(layout, options.hook, node, True)
-    return Result(f"{options.hook} fails on: {', '.join(options.nodes)}", {"failing": nodes.failing_hooks(layout)})
+    return Result(
+        f"{options.hook} fails on: {', '.join(options.nodes)}",
+        {"failing": nodes.failing_hooks(layout)},
+    )
 
 
 def clear_hook(options: argparse.Namespace, layout: Layout, say: Say) -> Result:
@@ -158,16 +176,21 @@ def clear_hook(options: argparse.Namespace, layout: Layout, say: Say) -> Result:
         nodes.set_hook_failure(layout, options.hook, node, False)
         if slurmctld(layout, where).state() == "running":
             cluster.start_nodes(where, [node])
-    text = f"{options.hook} works again on: {', '.join(options.nodes)} (a job it held stays held: scontrol release)"
+    text = f"{options.hook} works again on: {', '.join(options.nodes)}"
+    text += "\n(a job it held stays held until `scontrol release JOBID`)"
     return Result(text, {"failing": nodes.failing_hooks(layout)})
 
 
 def env(options: argparse.Namespace, layout: Layout, say: Say) -> Result:
     where = existing(layout, say).settings.cluster(options.cluster)
     variables = {"SLURM_CONF": str(layout.slurm_conf(where.name))}
-    return Result("\n".join(f"export {k}={shlex.quote(v)}" for k, v in variables.items()), {**variables})
+    return Result(
+        "\n".join(f"export {k}={shlex.quote(v)}" for k, v in variables.items()), {**variables}
+    )
 
 
 def install_packages(options: argparse.Namespace, layout: Layout, say: Say) -> Result:
     changed = install()
-    return Result("installed" if changed else "everything is installed already", {"changed": changed})
+    return Result(
+        "installed" if changed else "everything is installed already", {"changed": changed}
+    )
