@@ -233,6 +233,41 @@ def read_run(directory: Path) -> tuple[list[Event], list[Problem]]:
     return sorted(seen.values(), key=lambda event: event.order), problems
 
 
+_PROGRESS = b'{"v":1,"type":"progress",'
+
+
+def read_control(directory: Path) -> tuple[list[Event], list[Problem]]:
+    """Like :func:`read_run`, but of each file's ``progress`` events only the last.
+
+    Progress is nearly all of a long run's journal and only its latest word matters to a decision.
+    """
+    seen: dict[tuple[str, int], Event] = {}
+    problems: list[Problem] = []
+    for path in files(directory):
+        try:
+            raw = path.read_bytes()
+        except OSError as error:
+            raise storage_error(error, path, "read journal") from error
+        at, last_progress = 0, b""
+        for line in raw[: raw.rfind(b"\n") + 1].split(b"\n")[:-1]:
+            if line.startswith(_PROGRESS):
+                last_progress = line
+            elif line.strip():
+                try:
+                    event = decode(line)
+                    seen.setdefault(event.key, event)
+                except BadEvent as bad:
+                    problems.append(Problem(str(path), at, str(bad)))
+            at += len(line) + 1
+        if last_progress:
+            try:
+                event = decode(last_progress)
+                seen.setdefault(event.key, event)
+            except BadEvent:
+                pass  # counted by the full reader; an earlier word of progress is not worth a second pass
+    return sorted(seen.values(), key=lambda event: event.order), problems
+
+
 def iter_unique(events: Iterable[Event]) -> Iterator[Event]:
     """Drop repeats of the same ``(run, writer, seq)``."""
     seen: set[tuple[str, str, int]] = set()

@@ -32,6 +32,13 @@ class Submission:
     closed: dict[str, float] = field(default_factory=dict)  # outcome -> latest time of it
     reason: str = ""
     cancelled: bool = False
+    negatives: list[float] = field(default_factory=list)  # conclusive look-ups that found nothing
+
+    @property
+    def first_negative(self) -> float | None:
+        """Time of the first conclusive look-up since the newest intent that found nothing."""
+        latest = max(self.intents, default=0.0)
+        return min((ts for ts in self.negatives if ts >= latest), default=None)
 
     @property
     def outcome(self) -> str:
@@ -69,6 +76,7 @@ class Attempt:
     error: dict[str, Any] | None = None
     cancelled_by_us: bool = False
     duplicate: bool = False
+    releases: set[float] = field(default_factory=set)
     resumed_from: int | None = None
     step: int | None = None
     loss: Any = None
@@ -388,6 +396,8 @@ def _apply_submission(state: RunState, event: Event) -> None:
             submission.job_ids.sort(key=lambda j: (len(j), j))
     else:
         outcome = event.type.removeprefix("submission.")
+        if data.get("looked_up"):
+            submission.negatives.append(event.ts)
         if event.ts >= submission.closed.get(outcome, 0.0):
             submission.closed[outcome] = event.ts
             submission.reason = str(data.get("reason", ""))
@@ -417,6 +427,8 @@ def _apply_attempt(state: RunState, event: Event) -> None:
                 attempt.record, attempt.record_order = record, event.order
     elif kind == "job.gone":
         attempt.gone = True
+    elif kind == "job.released":
+        attempt.releases.add(event.ts)
     elif kind == "attempt.started":
         attempt.started, attempt.started_ts = dict(data), event.ts
     elif kind == "attempt.gate":
