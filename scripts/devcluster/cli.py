@@ -17,16 +17,16 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from . import verbs
-from .errors import EXIT_CODES, EXIT_NEEDS_ROOT, DevClusterError
+from .errors import EXIT_CODES, EXIT_FAILED, EXIT_NEEDS_ROOT, DevClusterError
 from .lock import exclusive
 from .nodes import HOOKS
 from .settings import Layout, Settings, default_state_dir
 
 ABOUT = """A real Slurm on this machine, to rehearse and test on: N emulated nodes with fake
-GPUs, two clusters (alpha, beta) under one slurmdbd, everything on the loopback interface and below one directory."""
-STATE_HELP = (
-    "TRAINMASTER_DEV_CLUSTER_DIR names the directory (default: ${TMPDIR:-/tmp}/trainmaster-slurm)"
-)
+GPUs, two clusters (alpha, beta) under one slurmdbd, everything on the loopback interface and
+below one directory."""
+STATE_HELP = """TRAINMASTER_DEV_CLUSTER_DIR names that directory
+(default: ${TMPDIR:-/tmp}/trainmaster-slurm)"""
 # Verbs that only look, or do their own checking, and so need neither root nor the lock
 UNLOCKED = ("status", "env", "install")
 
@@ -47,6 +47,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         if error.hint:
             print(f"  next: {error.hint}", file=sys.stderr)
         return error.code
+    except OSError as error:  # a full disk, a read-only file system, a file where a folder belongs
+        print(f"dev-cluster: {error}", file=sys.stderr)
+        print("  next: put that right, or start over with `down --wipe`", file=sys.stderr)
+        return EXIT_FAILED
     except KeyboardInterrupt:
         print("dev-cluster: interrupted", file=sys.stderr)
         return 130

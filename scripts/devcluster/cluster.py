@@ -97,8 +97,7 @@ class DevCluster:
         started = self._start(daemon)
         if started:
             daemon.wait_for_pid()
-        accounting.wait_for_slurmdbd(self.layout, self.settings)
-        if started:
+            accounting.wait_for_slurmdbd(self.layout, self.settings)
             self.say("slurmdbd up")
         return started
 

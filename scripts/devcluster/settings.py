@@ -10,7 +10,6 @@ import dataclasses
 import json
 import os
 import re
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,9 +27,7 @@ def default_state_dir() -> Path:
     given = os.environ.get("TRAINMASTER_DEV_CLUSTER_DIR")
     if given:
         return Path(given).absolute()
-    return Path(
-        tempfile.gettempdir() if not os.environ.get("TMPDIR") else os.environ["TMPDIR"]
-    ).absolute() / ("trainmaster-slurm")
+    return Path(os.environ.get("TMPDIR") or "/tmp").absolute() / "trainmaster-slurm"
 
 
 @dataclass(frozen=True)
