@@ -71,6 +71,17 @@ def write_atomic(path: Path, data: str | bytes, *, mode: int = 0o600) -> None:
         raise storage_error(error, path, "write") from error
 
 
+def write_plain(path: Path, data: str, *, mode: int = 0o600) -> None:
+    """Write a file that need not survive a crash (it can be made again); no fsync."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+        with os.fdopen(fd, "w", encoding="utf-8") as stream:
+            stream.write(data)
+    except OSError as error:
+        raise storage_error(error, path, "write") from error
+
+
 def create_exclusive(path: Path, data: str, *, mode: int = 0o600) -> bool:
     """Create ``path`` with ``data`` unless it exists; True if this call created it.
 
@@ -107,8 +118,8 @@ def read_json(path: Path) -> Any:
 def locked(path: Path, *, wait_s: float = 30.0, what: str = "this run") -> Iterator[None]:
     """Hold an exclusive advisory lock on ``path`` (created if missing), released on any exit.
 
-    ``fcntl`` record locks work across nodes on NFSv4 and Lustre (``-o flock``); where they do not,
-    the look-up by token and the start claim still keep submission exactly-once.
+    ``flock`` holds across nodes on NFSv4 (mapped to a byte-range lock) and Lustre (``-o flock``); where
+    it does not, the look-up by token and the start claim still keep submission exactly-once.
     Raises LockBusy after ``wait_s`` seconds.
     """
     try:

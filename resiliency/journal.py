@@ -7,7 +7,9 @@ bad lines, duplicated lines and files, and any order; it never fails on content,
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import socket
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -234,10 +236,11 @@ def read_run(directory: Path) -> tuple[list[Event], list[Problem]]:
 
 
 _PROGRESS = b'{"v":1,"type":"progress",'
+_STEP = re.compile(rb'"step":(\d+)')
 
 
 def read_control(directory: Path) -> tuple[list[Event], list[Problem]]:
-    """Like :func:`read_run`, but of each file's ``progress`` events only the last.
+    """Like :func:`read_run`, but of each file's ``progress`` events only the last and the furthest.
 
     Progress is nearly all of a long run's journal and only its latest word matters to a decision.
     """
@@ -248,10 +251,13 @@ def read_control(directory: Path) -> tuple[list[Event], list[Problem]]:
             raw = path.read_bytes()
         except OSError as error:
             raise storage_error(error, path, "read journal") from error
-        at, last_progress = 0, b""
+        at, last_progress, furthest, furthest_step = 0, b"", b"", -1
         for line in raw[: raw.rfind(b"\n") + 1].split(b"\n")[:-1]:
             if line.startswith(_PROGRESS):
                 last_progress = line
+                step = _STEP.search(line)
+                if step and int(step[1]) >= furthest_step:
+                    furthest, furthest_step = line, int(step[1])
             elif line.strip():
                 try:
                     event = decode(line)
@@ -259,12 +265,11 @@ def read_control(directory: Path) -> tuple[list[Event], list[Problem]]:
                 except BadEvent as bad:
                     problems.append(Problem(str(path), at, str(bad)))
             at += len(line) + 1
-        if last_progress:
-            try:
-                event = decode(last_progress)
+        for line in {last_progress, furthest} - {b""}:
+            # A bad one is counted by the full reader; here the other words of progress suffice.
+            with contextlib.suppress(BadEvent):
+                event = decode(line)
                 seen.setdefault(event.key, event)
-            except BadEvent:
-                pass  # counted by the full reader; an earlier word of progress is not worth a second pass
     return sorted(seen.values(), key=lambda event: event.order), problems
 
 

@@ -396,7 +396,7 @@ def _apply_submission(state: RunState, event: Event) -> None:
             submission.job_ids.sort(key=lambda j: (len(j), j))
     else:
         outcome = event.type.removeprefix("submission.")
-        if data.get("looked_up"):
+        if data.get("looked_up") and event.ts not in submission.negatives:
             submission.negatives.append(event.ts)
         if event.ts >= submission.closed.get(outcome, 0.0):
             submission.closed[outcome] = event.ts

@@ -1,0 +1,400 @@
+"""Reconcile: observe → settle → ingest → decide → act. Idempotent, one writer per run at a time.
+
+Any command may call it; ``orchestrator tick`` does only this. The scheduler is looked at once per cluster
+for all runs together, then each run is brought forward under its own lock. Nothing is concluded from
+a look that got no answer. ``tests/orchestrator/test_control.py``; crash safety in ``tests/chaos/``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from resiliency import artifact, durable
+from resiliency.edges import Clock, SystemClock
+from resiliency.errors import LockBusy, SchedulerError, TrainmasterError
+from resiliency.jobstate import GONE, JobRecord, Observation
+from resiliency.journal import JournalWriter, login_writer, read_control
+from resiliency.state import Attempt, RunState, Stage, fold
+
+from . import advance as adv
+from . import submission
+from .home import Home
+from .runs import Run
+from .schedulers.base import Scheduler
+
+#: A job that no source lists any more is believed gone after this long without a word of it. Slurm
+#: forgets a finished job after MinJobAge (300 s by default), so a shorter absence is already odd.
+GONE_AFTER_S = 120.0
+
+
+@dataclass
+class RunReport:
+    """What one reconcile did to one run."""
+
+    run_id: str
+    outcomes: list[submission.Outcome] = field(default_factory=list)
+    acts: list[adv.Act] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    state: RunState | None = None
+
+    @property
+    def finished(self) -> bool:
+        return self.state is not None and self.state.finished
+
+
+@dataclass
+class Report:
+    """What one reconcile did."""
+
+    runs: list[RunReport] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+def reconcile(
+    home: Home,
+    runs: Sequence[Run],
+    *,
+    scheduler_for: Callable[[Run], Scheduler],
+    act: bool = True,
+    clock: Clock | None = None,
+    lock_wait_s: float = 30.0,
+    on_outcome: Callable[[submission.Outcome], None] = lambda outcome: None,
+) -> Report:
+    """Bring ``runs`` forward. ``act=False`` observes and records only.
+
+    A run whose lock is held by a live process is skipped with a note: that process is doing this.
+    """
+    clock = clock or SystemClock()
+    started = time.monotonic()
+    report = Report()
+    groups: dict[tuple[str, str], tuple[Scheduler, list[Run]]] = {}
+    for run in runs:
+        scheduler = scheduler_for(run)
+        groups.setdefault((scheduler.kind, scheduler.cluster), (scheduler, []))[1].append(run)
+    for scheduler, members in groups.values():
+        looks = {run.id: read_state(run) for run in members}
+        wanted = {run.id: _wanted(looks[run.id]) for run in members}
+        seen, began = _observe(scheduler, looks.values(), wanted.values(), clock)
+        report.problems += seen.problems
+        for run in members:
+            try:
+                with durable.locked(run.paths.lock, wait_s=lock_wait_s, what=f"run {run.id}"):
+                    report.runs.append(
+                        _advance_run(
+                            run,
+                            scheduler,
+                            seen,
+                            began,
+                            wanted[run.id],
+                            act=act,
+                            clock=clock,
+                            on_outcome=on_outcome,
+                        )
+                    )
+            except LockBusy as error:
+                report.runs.append(RunReport(run.id, notes=[error.message], state=looks[run.id]))
+            except TrainmasterError as error:
+                report.problems.append(f"{run.id}: {error}")
+    report.problems += index(home, runs)
+    report.seconds = time.monotonic() - started
+    return report
+
+
+def read_state(run: Run) -> RunState:
+    """Fold a run's journal (of progress only the latest word)."""
+    events, _ = read_control(run.paths.journal)
+    state = fold(events)
+    state.run = run.id
+    for stage in run.plan.stages:
+        folded = state.stage(stage.name)
+        folded.kind, folded.needs = stage.kind, tuple(stage.needs)
+    return state
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    job_ids: frozenset[str]
+    tokens: frozenset[str]
+
+
+def _wanted(state: RunState) -> _Wanted:
+    """Jobs whose next word matters, and tokens that are not settled."""
+    ids: set[str] = set()
+    for stage in state.stages.values():
+        for link in stage.links():
+            for job_id in link.job_ids:
+                attempts = [a for a in stage.attempts_of(link.token) if a.job_id == job_id]
+                # An attempt that ended by its own word still lacks the scheduler's: times, state.
+                if not attempts or not (
+                    attempts[-1].gone or (attempts[-1].record and attempts[-1].record.ended)
+                ):
+                    ids.add(job_id)
+    return _Wanted(frozenset(ids), frozenset(s.token for s in submission.unsettled(state)))
+
+
+def _observe(
+    scheduler: Scheduler, states: Iterable[RunState], wanted: Iterable[_Wanted], clock: Clock
+) -> tuple[Observation, float]:
+    ids = frozenset().union(*(w.job_ids for w in wanted)) if (wanted := list(wanted)) else frozenset()
+    tokens = frozenset().union(*(w.tokens for w in wanted)) if wanted else frozenset()
+    began = clock.wall()
+    if not ids and not tokens:
+        return Observation(), began
+    since = min((s.created_ts for s in states if s.created_ts), default=None)
+    return scheduler.observe(ids, tokens=tokens, since=since), began
+
+
+def _advance_run(
+    run: Run,
+    scheduler: Scheduler,
+    seen: Observation,
+    began: float,
+    wanted: _Wanted,
+    *,
+    act: bool,
+    clock: Clock,
+    on_outcome: Callable[[submission.Outcome], None],
+) -> RunReport:
+    report = RunReport(run.id)
+    with JournalWriter(run.paths.journal, run=run.id, writer=login_writer(), clock=clock) as journal:
+        state = read_state(run)
+        if state.created is None:
+            journal.append("run.created", run.created_event(), sync=True)
+        _record(run, state, scheduler, seen, began, wanted, journal, clock)
+        submission.settle(
+            state,
+            seen,
+            observed_at=began,
+            asked=wanted.tokens,
+            settle_s=run.plan.settle_s,
+            journal=journal,
+        )
+        state = read_state(run)
+        if act:
+            # Twice: completing or stopping a stage in the first round can start or end others.
+            for _ in range(2):
+                acts = adv.advance(
+                    state,
+                    run.plan.stages,
+                    artifact_ok=lambda name: artifact_ok(run, name),
+                    decided=_decided(run),
+                )
+                if not acts:
+                    break
+                report.acts += acts
+                report.outcomes += carry_out(
+                    run, acts, state, scheduler, journal, report.notes, on_outcome
+                )
+                state = read_state(run)
+                if report.outcomes and report.outcomes[-1].word != "accepted":
+                    break
+        report.state = state
+    return report
+
+
+def _decided(run: Run) -> dict[str, str]:
+    """Attempt → rule of its journaled decision."""
+    events, _ = read_control(run.paths.journal)
+    return {
+        e.attempt: str(e.data.get("rule")) for e in events if e.type == "decision" and e.attempt
+    }
+
+
+def artifact_ok(run: Run, stage: str) -> bool:
+    """Whether a stage's artifact verifies (sizes; checksums are for the stage that reads it)."""
+    directory = run.paths.artifact(stage)
+    return (directory / artifact.MANIFEST).exists() and artifact.verifies(
+        directory, kind=run.plan.artifact_kind(stage), deep=False
+    )
+
+
+def _record(
+    run: Run,
+    state: RunState,
+    scheduler: Scheduler,
+    seen: Observation,
+    began: float,
+    wanted: _Wanted,
+    journal: JournalWriter,
+    clock: Clock,
+) -> None:
+    """Journal what changed in the scheduler's word about this run's jobs."""
+    by_job: dict[str, list[JobRecord]] = {}
+    for record in seen.records:
+        by_job.setdefault(record.job_id, []).append(record)
+    items = []
+    for stage in state.stages.values():
+        for link in stage.links():
+            for job_id in link.job_ids:
+                if job_id not in wanted.job_ids:
+                    continue
+                records = by_job.get(job_id, [])
+                for record in records:
+                    event = _changed(stage, link.token, scheduler.cluster, record)
+                    if event is not None:
+                        items.append(event)
+                if not records and job_id in seen.unlisted:
+                    event = _gone(stage, link, scheduler, job_id, began)
+                    if event is not None:
+                        items.append(event)
+    if items:
+        journal.append_many(items, sync=False)
+
+
+def _changed(stage: Stage, token: str, cluster: str, record: JobRecord):  # type: ignore[no-untyped-def]
+    from resiliency.contract import attempt_id
+
+    key = attempt_id(cluster, record.job_id, record.restart_count)
+    known = stage.attempts.get(key)
+    old = known.record if known else None
+    if record.state == "UNKNOWN" or (old is not None and _same(old, record)):
+        return None
+    return (
+        "job.observed",
+        {"token": token, "cluster": cluster, **record.as_data()},
+        {"stage": stage.name, "attempt": key},
+    )
+
+
+def _same(old: JobRecord, new: JobRecord) -> bool:
+    """Whether nothing worth a line changed: a pending job's reason flips between Priority and Resources."""
+    if old.ended and not new.ended:
+        return True
+    if old.state == "PENDING" == new.state and old.held == new.held:
+        return True
+    a, b = old.as_data(), new.as_data()
+    # Accounting may leave out what the queue said, and the other way round.
+    return all(b[k] in (None, "", a[k]) for k in b if k != "state") and a["state"] == b["state"]
+
+
+def _gone(stage: Stage, link, scheduler: Scheduler, job_id: str, began: float):  # type: ignore[no-untyped-def]
+    from resiliency.contract import attempt_id
+
+    attempts = [a for a in stage.attempts_of(link.token) if a.job_id == job_id]
+    last: Attempt | None = attempts[-1] if attempts else None
+    if last is not None and last.state == GONE:
+        return None
+    heard = max(
+        [max(link.intents, default=0.0)]
+        + ([last.record_order[0], last.last_progress_ts or 0.0, last.started_ts or 0.0] if last else [])
+    )
+    if began - heard < (GONE_AFTER_S if scheduler.kind != "local" else 0.0):
+        return None
+    key = last.id if last else attempt_id(scheduler.cluster, job_id, 0)
+    data = {"token": link.token, "job_id": job_id, "cluster": scheduler.cluster}
+    return ("job.gone", data, {"stage": stage.name, "attempt": key})
+
+
+def carry_out(
+    run: Run,
+    acts: Sequence[adv.Act],
+    state: RunState,
+    scheduler: Scheduler,
+    journal: JournalWriter,
+    notes: list[str],
+    on_outcome: Callable[[submission.Outcome], None] = lambda outcome: None,
+) -> list[submission.Outcome]:
+    """Do the acts, each journaled before (stops, cancels) or around (submissions) its effect."""
+    cancels: list[str] = []
+    submits: list[adv.SubmitLink] = []
+    for one in acts:
+        if isinstance(one, adv.SubmitLink):
+            submits.append(one)
+        elif isinstance(one, adv.CancelLink):
+            stage = one.token.split(".")[1]
+            known = state.stage(stage).submissions[one.token].cancelled
+            for job_id in one.job_ids:
+                # Asked again until the scheduler says that it is over, told once.
+                if not known:
+                    data = {"token": one.token, "job_id": job_id, "reason": one.reason}
+                    journal.append("link.cancelled", data, stage=stage)
+                cancels.append(job_id)
+        elif isinstance(one, adv.ReleaseJob):
+            _release(one, scheduler, journal, notes)
+        elif isinstance(one, adv.CompleteStage):
+            journal.append(
+                "stage.completed",
+                {"epoch": one.epoch, "artifact": str(run.paths.artifact(one.stage))},
+                stage=one.stage,
+                sync=True,
+            )
+        elif isinstance(one, adv.StopStage):  # and HoldStage
+            word = "stage.held" if isinstance(one, adv.HoldStage) else "stage.stopped"
+            data = {
+                "epoch": one.epoch,
+                "rule": one.rule,
+                "reason": one.reason,
+                "category": one.category,
+            }
+            journal.append(word, data, stage=one.stage, sync=True)
+        else:
+            decision = one.decision
+            journal.append(
+                "decision",
+                {
+                    "action": decision.action.value,
+                    "rule": decision.rule,
+                    "reason": decision.reason,
+                    "category": decision.category,
+                },
+                stage=one.stage,
+                attempt=one.attempt,
+            )
+    if cancels:
+        journal.sync()
+        try:
+            scheduler.cancel(cancels)
+        except SchedulerError as error:
+            notes.append(f"could not cancel {len(cancels)} queued job(s) yet: {error.message}")
+    jobs = {a.token(run.id): run.plan.job(a.stage, a.link) for a in submits}
+    outcomes = submission.submit_links(
+        submits,
+        jobs,
+        state,
+        paths=run.paths,
+        scheduler=scheduler,
+        journal=journal,
+        on_outcome=on_outcome,
+    )
+    for outcome in outcomes:
+        if outcome.word == "deferred":
+            notes.append(f"waiting for room in the queue: {outcome.reason}")
+        elif outcome.word != "accepted":
+            notes.append(f"{outcome.token}: {outcome.word}: {outcome.reason}")
+    return outcomes
+
+
+def _release(
+    one: adv.ReleaseJob, scheduler: Scheduler, journal: JournalWriter, notes: list[str]
+) -> None:
+    try:
+        scheduler.release(one.job_id)
+    except SchedulerError as error:
+        notes.append(f"job {one.job_id} is held ({one.reason}) and cannot be released: {error.message}")
+        return
+    journal.append(
+        "job.released",
+        {"token": one.token, "job_id": one.job_id, "reason": one.reason},
+        stage=one.stage,
+        attempt=one.attempt,
+    )
+
+
+def index(home: Home, runs: Sequence[Run]) -> list[str]:
+    """Bring the ledger up to date with the journals. A ledger that cannot be written loses nothing:
+    the journals hold it, and the answer says so."""
+    from metrics.ledger import Ledger
+
+    if not runs:
+        return []
+    try:
+        with Ledger.open(home.ledger) as ledger:
+            problems = []
+            for run in runs:
+                problems += ledger.ingest_run(run.paths.root).problems
+            return [str(problem) for problem in problems]
+    except TrainmasterError as error:
+        return [f"ledger not updated (nothing is lost, the journals hold it): {error}"]
