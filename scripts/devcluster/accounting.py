@@ -27,7 +27,7 @@ def ensure_munge_key(layout: Layout) -> None:
     key = layout.munge_key
     if key.exists() and key.stat().st_size:
         return
-    with open(os.open(key, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o400), "wb") as stream:
+    with os.fdopen(os.open(key, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o400), "wb") as stream:
         stream.write(secrets.token_bytes(128))
     shutil.chown(key, "munge", "munge")
 
@@ -40,7 +40,7 @@ def munge_answers(layout: Layout) -> bool:
 def database_password(layout: Layout) -> str:
     path = layout.root / "etc/database-password"
     if not path.exists():
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
             stream.write(secrets.token_hex(16))
     return path.read_text().strip()
 
@@ -60,7 +60,7 @@ def create_database_files(layout: Layout) -> None:
         "--skip-test-db",
     ]
     environment = clean_environment(layout.root)
-    with open(log, "wb") as output:
+    with log.open("wb") as output:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment
         )

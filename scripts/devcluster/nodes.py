@@ -36,16 +36,14 @@ def step_daemons(layout: Layout, cluster: Cluster, node: str | None = None) -> s
 
 def _holds(pid: int, inodes: set[str]) -> bool:
     try:
-        return any(
-            _target(f"/proc/{pid}/fd/{fd}") in inodes for fd in os.listdir(f"/proc/{pid}/fd")
-        )
+        return any(_target(link) in inodes for link in Path(f"/proc/{pid}/fd").iterdir())
     except OSError:
         return False
 
 
-def _target(link: str) -> str:
+def _target(link: Path) -> str:
     try:
-        return os.readlink(link)
+        return str(link.readlink())
     except OSError:
         return ""
 

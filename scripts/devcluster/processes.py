@@ -46,6 +46,14 @@ def read_environ(pid: int) -> dict[str, str]:
     return {key: value for key, _, value in pairs if key}
 
 
+def read_command(pid: int) -> tuple[str, ...]:
+    try:
+        raw = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return ()
+    return tuple(raw.decode(errors="replace").rstrip("\0").split("\0"))
+
+
 def read_stat(pid: int) -> tuple[str, str, int]:
     """(command name, state letter, parent pid); state "" when there is no such process."""
     try:
@@ -58,9 +66,8 @@ def read_stat(pid: int) -> tuple[str, str, int]:
 
 
 def all_pids() -> Iterator[int]:
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            yield int(entry)
+    with os.scandir("/proc") as entries:
+        yield from [int(entry.name) for entry in entries if entry.name.isdigit()]
 
 
 def send(pids: Iterable[int], signum: int) -> None:
@@ -102,15 +109,16 @@ class Daemon:
     def pid(self) -> int | None:
         try:
             pid = int(self.pid_file.read_text().strip() or 0)
+        except PermissionError:  # MariaDB's, for an ordinary user who asks for the status
+            pid = next((pid for pid in all_pids() if read_command(pid) == self.command), 0)
         except (FileNotFoundError, ValueError):
             return None
         if pid <= 0 or is_gone(pid):
             return None
         if read_stat(pid)[0] != Path(self.command[0]).name[:15]:
             return None
-        marker = read_environ(pid).get(
-            MARKER
-        )  # unreadable for other users: then the name has to do
+        # An ordinary user cannot read it: then the name has to do
+        marker = read_environ(pid).get(MARKER)
         return pid if marker in (None, self.environment[MARKER]) else None
 
     def state(self) -> str:
@@ -124,7 +132,7 @@ class Daemon:
         """Start without waiting for readiness; see `wait_for_pid`."""
         self.pid_file.unlink(missing_ok=True)
         output_path = self.log.with_name(f"{self.log.name}.out")
-        with open(output_path, "ab") as output:
+        with output_path.open("ab") as output:
             process = subprocess.Popen(
                 self.command,
                 stdin=subprocess.DEVNULL,

@@ -48,7 +48,7 @@ def _useradd(layout: Layout, user: str) -> None:
             f"user {user} could not be created: {done.stderr.strip()}",
             hint=f"create it yourself, or name others with --users; tried: {' '.join(command)}",
         )
-    with open(layout.root / "created-users", "a") as record:
+    with (layout.root / "created-users").open("a") as record:
         record.write(f"{user}\n")
 
 
