@@ -1,8 +1,8 @@
 """The state of a run, folded from its events: what gate, control plane and ledger all agree on.
 
-The fold does not depend on the order of events from different writers (their clocks differ): facts go
-to fields of their own, terminal facts are monotone within an epoch, and "the latest word" is kept per
-writer-and-sequence order. ``tests/resiliency/test_state.py`` shuffles and duplicates events to prove it.
+The fold does not depend on the order in which events are read (clocks of writers differ); its rules
+are in :mod:`resiliency.folding`. ``tests/resiliency/test_state.py`` shuffles and duplicates events
+to prove it.
 An *epoch* starts when a person resumes a stage; stops of an earlier epoch no longer count.
 """
 
@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import diagnosis, policy
-from .contract import attempt_id
 from .events import Event
-from .jobstate import GONE, JobRecord
+from .jobstate import GONE, PENDING, JobRecord
 
 
 @dataclass
@@ -33,6 +32,7 @@ class Submission:
     reason: str = ""
     cancelled: bool = False
     negatives: list[float] = field(default_factory=list)  # conclusive look-ups that found nothing
+    words: dict[str, tuple[Any, ...]] = field(default_factory=dict, repr=False)  # folding's
 
     @property
     def first_negative(self) -> float | None:
@@ -86,6 +86,7 @@ class Attempt:
     last_progress_ts: float | None = None
     checkpoint_step: int | None = None
     excluded_nodes: tuple[str, ...] = ()
+    words: dict[str, tuple[Any, ...]] = field(default_factory=dict, repr=False)  # folding's
 
     @property
     def state(self) -> str:
@@ -96,6 +97,8 @@ class Attempt:
             return GONE
         if self.record is None:
             return "RUNNING" if self.started and not self.finished else "UNKNOWN"
+        if self.started and not self.finished and self.record.state in PENDING:
+            return "RUNNING"  # the scheduler was last asked before the job started
         return self.record.state
 
     @property
@@ -168,6 +171,7 @@ class Stage:
     submissions: dict[str, Submission] = field(default_factory=dict)
     attempts: dict[str, Attempt] = field(default_factory=dict)
     results: dict[str, Any] = field(default_factory=dict)
+    words: dict[str, tuple[Any, ...]] = field(default_factory=dict, repr=False)  # folding's
 
     @property
     def stopped(self) -> dict[str, Any] | None:
@@ -188,7 +192,10 @@ class Stage:
 
     def chain(self) -> list[Attempt]:
         """Attempts in chain order."""
-        return sorted(self.attempts.values(), key=lambda a: (a.link, a.job_id, a.restart_count))
+        return sorted(
+            self.attempts.values(),
+            key=lambda a: (a.link, len(a.job_id), a.job_id, a.restart_count, a.id),
+        )
 
     def links(self) -> list[Submission]:
         return sorted(self.submissions.values(), key=lambda s: s.link)
@@ -200,9 +207,11 @@ class Stage:
         """Whether the link may still run: accepted and not proved over. Uncertain ones are not settled."""
         if link.outcome != "accepted":
             return False
-        attempts = self.attempts_of(link.token)
-        # A requeued job has an ended row and a later, pending one: the last row speaks.
-        return not attempts or not attempts[-1].ended
+        # A requeued job has an ended row and a later, pending one: the last row speaks. Each job of
+        # the link speaks for itself: a duplicate that ended says nothing about the link's owner.
+        last = {a.job_id: a for a in self.attempts_of(link.token)}
+        jobs = {*link.job_ids, *last}
+        return any(job not in last or not last[job].ended for job in jobs)
 
     def live_links(self) -> list[Submission]:
         return [link for link in self.links() if self.link_live(link)]
@@ -250,6 +259,8 @@ class RunState:
     created_ts: float | None = None
     stages: dict[str, Stage] = field(default_factory=dict)
     last_ts: float = 0.0
+    malformed: set[tuple[str, int]] = field(default_factory=set)  # content makes no sense
+    words: dict[str, tuple[Any, ...]] = field(default_factory=dict, repr=False)  # folding's
 
     def stage(self, name: str) -> Stage:
         return self.stages.setdefault(name, Stage(name))
@@ -291,170 +302,10 @@ class RunState:
 
 
 def fold(events: Iterable[Event], state: RunState | None = None) -> RunState:
-    """Apply events to ``state`` (a new one by default). Safe to repeat: the same event changes nothing twice."""
+    """Apply events to ``state`` (a new one by default), in any order; repeats change nothing."""
+    from .folding import apply
+
     state = state or RunState()
     for event in events:
-        _apply(state, event)
+        apply(state, event)
     return state
-
-
-def _attempt(state: RunState, event: Event, token: str, link: int, job_id: str, restart: int) -> Attempt:
-    cluster = event.data.get("cluster") or (event.attempt or "").split("/")[0]
-    key = event.attempt or attempt_id(str(cluster), job_id, restart)
-    stage = state.stage(event.stage or "")
-    attempt = stage.attempts.get(key)
-    if attempt is None:
-        attempt = stage.attempts[key] = Attempt(key, stage.name, token, link, job_id, restart)
-    if not attempt.token and token:
-        attempt.token, attempt.link = token, link
-    return attempt
-
-
-def _attempt_of(state: RunState, event: Event) -> Attempt | None:
-    """The attempt an in-job event is about, made on first mention (events may come in any order)."""
-    from .contract import parse_attempt_id, parse_token
-
-    if not event.attempt or not event.stage:
-        return None
-    parts = parse_attempt_id(event.attempt)
-    if parts is None:
-        return None
-    token = str(event.data.get("token", ""))
-    parsed = parse_token(token)
-    return _attempt(state, event, token, parsed[2] if parsed else 0, parts[1], parts[2])
-
-
-def _submission(state: RunState, event: Event) -> Submission | None:
-    from .contract import parse_token
-
-    token = str(event.data.get("token", ""))
-    parsed = parse_token(token)
-    if parsed is None:
-        return None
-    stage = state.stage(parsed[1])
-    return stage.submissions.setdefault(token, Submission(token, parsed[1], parsed[2]))
-
-
-def _apply(state: RunState, event: Event) -> None:
-    data = event.data
-    state.run = state.run or event.run
-    state.last_ts = max(state.last_ts, event.ts)
-    kind = event.type
-    if kind == "run.created":
-        state.created, state.created_ts = dict(data), event.ts
-        for item in data.get("stages", []):
-            stage = state.stage(item["name"])
-            stage.kind, stage.needs = item.get("kind", ""), tuple(item.get("needs", ()))
-    elif kind == "run.resumed":
-        for name, epoch in dict(data.get("stages", {})).items():
-            stage = state.stage(name)
-            stage.epoch = max(stage.epoch, int(epoch))
-    elif kind == "run.cancelled":
-        for name, epoch in dict(data.get("stages", {})).items():
-            state.stage(name).cancels.add(int(epoch))
-    elif kind.startswith("submission."):
-        _apply_submission(state, event)
-    elif kind.startswith("stage.") and event.stage:
-        stage = state.stage(event.stage)
-        epoch = int(data.get("epoch", 0))
-        if kind == "stage.completed":
-            stage.completed = stage.completed or dict(data)
-            stage.completed_ts = min(stage.completed_ts or event.ts, event.ts)
-        elif kind == "stage.stopped":
-            stage.stops.setdefault(epoch, dict(data))
-        elif kind == "stage.held":
-            stage.holds.setdefault(epoch, dict(data))
-    elif kind == "link.cancelled":
-        submission = _submission(state, event)
-        if submission is not None:
-            submission.cancelled = True
-            stage = state.stage(submission.stage)
-            for attempt in stage.attempts.values():
-                if attempt.token == submission.token:
-                    attempt.cancelled_by_us = True
-    elif kind in ("eval.result", "data.built") and event.stage:
-        state.stage(event.stage).results.update({kind: dict(data)})
-    else:
-        _apply_attempt(state, event)
-
-
-def _apply_submission(state: RunState, event: Event) -> None:
-    submission = _submission(state, event)
-    if submission is None:
-        return
-    data = event.data
-    if event.type == "submission.intent":
-        if event.ts not in submission.intents:
-            submission.intents.append(event.ts)
-            submission.intents.sort()
-        submission.cluster = str(data.get("cluster", submission.cluster))
-        submission.epoch = max(submission.epoch, int(data.get("epoch", 0)))
-    elif event.type == "submission.accepted":
-        job_id = str(data["job_id"])
-        if job_id not in submission.job_ids:
-            submission.job_ids.append(job_id)
-            submission.job_ids.sort(key=lambda j: (len(j), j))
-    else:
-        outcome = event.type.removeprefix("submission.")
-        if data.get("looked_up") and event.ts not in submission.negatives:
-            submission.negatives.append(event.ts)
-        if event.ts >= submission.closed.get(outcome, 0.0):
-            submission.closed[outcome] = event.ts
-            submission.reason = str(data.get("reason", ""))
-
-
-def _apply_attempt(state: RunState, event: Event) -> None:
-    attempt = _attempt_of(state, event)
-    if attempt is None:
-        return
-    data = event.data
-    submission = state.stage(attempt.stage).submissions.get(attempt.token)
-    if submission is not None and submission.cancelled:
-        attempt.cancelled_by_us = True
-    kind = event.type
-    if kind == "job.observed":
-        if event.order >= attempt.record_order:
-            fields = {k: data[k] for k in data if k in JobRecord.__dataclass_fields__}
-            record = JobRecord(**{**fields, "job_id": attempt.job_id, "restart_count": attempt.restart_count})
-            # A job that ended does not come back with the same restart count: a late, older word
-            # from another host's clock must not revive it.
-            if not (attempt.record and attempt.record.ended and not record.ended):
-                attempt.record, attempt.record_order = record, event.order
-        elif not (attempt.record and attempt.record.ended) and data.get("state"):
-            fields = {k: data[k] for k in data if k in JobRecord.__dataclass_fields__}
-            record = JobRecord(**{**fields, "job_id": attempt.job_id, "restart_count": attempt.restart_count})
-            if record.ended:
-                attempt.record, attempt.record_order = record, event.order
-    elif kind == "job.gone":
-        attempt.gone = True
-    elif kind == "job.released":
-        attempt.releases.add(event.ts)
-    elif kind == "attempt.started":
-        attempt.started, attempt.started_ts = dict(data), event.ts
-    elif kind == "attempt.gate":
-        attempt.gate = str(data.get("verdict"))
-    elif kind == "attempt.finished":
-        attempt.finished, attempt.finished_ts = dict(data), event.ts
-    elif kind == "drain.requested":
-        attempt.drain_reason = attempt.drain_reason or str(data.get("reason"))
-    elif kind == "duplicate.refused":
-        attempt.duplicate = True
-    elif kind == "workload.error":
-        attempt.error = attempt.error or dict(data)
-    elif kind == "workload.resumed":
-        step = int(data.get("step", 0))
-        attempt.resumed_from = step if attempt.resumed_from is None else min(attempt.resumed_from, step)
-        attempt.step = max(attempt.step or 0, step)
-    elif kind == "checkpoint.committed":
-        step = int(data.get("step", 0))
-        attempt.checkpoint_step = max(attempt.checkpoint_step or 0, step)
-        attempt.step = max(attempt.step or 0, step)
-    elif kind == "progress":
-        step = int(data.get("step", 0))
-        attempt.step = max(attempt.step or 0, step)
-        if step >= attempt.loss_step:
-            attempt.loss_step = step
-            attempt.loss = data.get("loss", attempt.loss)
-            attempt.tokens = data.get("tokens", attempt.tokens)
-            attempt.section = str(data.get("section", attempt.section))
-        attempt.last_progress_ts = max(attempt.last_progress_ts or 0.0, event.ts)
