@@ -132,6 +132,12 @@ def decode(line: str | bytes) -> Event:
         data = record.get("data") or {}
         if not isinstance(data, dict):
             raise BadEvent("data is not an object")
+        for name in ("stage", "attempt", "node"):
+            if not isinstance(record.get(name), str | None):
+                raise BadEvent(f"{name} is not text")
+        for name in ("cycle", "rank"):
+            if not isinstance(record.get(name), int | None):
+                raise BadEvent(f"{name} is not a whole number")
         return Event(
             type=str(record["type"]),
             run=str(record["run"]),
@@ -149,5 +155,12 @@ def decode(line: str | bytes) -> Event:
         )
     except BadEvent:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ) as error:
         raise BadEvent(f"not an event: {error}") from error

@@ -1,8 +1,8 @@
 """How each event changes a run's state: the rules behind :func:`resiliency.state.fold`.
 
 Every rule gives the same state whatever the order or repetition of events: a field holds the
-earliest word, the latest word, a maximum or a set, never "what came last". ``words`` remembers which
-event spoke. An event whose content makes no sense is noted in ``RunState.malformed``.
+earliest word, the latest word, a maximum or a set, never "what came last". ``words`` remembers
+which event spoke. An event whose content makes no sense is noted in ``RunState.malformed``.
 ``tests/resiliency/test_state.py`` shuffles and duplicates events to prove it.
 """
 

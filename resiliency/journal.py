@@ -87,8 +87,9 @@ class JournalWriter:
                     run=self._run,
                     writer=self._writer,
                     seq=self._seq,
-                    ts=self._clock.wall(),
-                    mono=self._clock.mono(),
+                    # rounded as encode does, so that what is returned equals what is read back
+                    ts=round(self._clock.wall(), 6),
+                    mono=round(self._clock.mono(), 6),
                     data=data,
                     **merged,
                 )
@@ -223,6 +224,20 @@ def files(directory: Path) -> list[Path]:
         raise storage_error(error, directory, "list journal") from error
 
 
+def prefer(one: Event, other: Event) -> Event:
+    """Which of two events with the same writer and sequence number counts; any order, same answer.
+
+    They differ only after a number was used twice (a lost write that was seen, two hosts of one
+    name); every reader must then keep the same one.
+    """
+    return one if one == other or encode(one) <= encode(other) else other
+
+
+def _keep(seen: dict[tuple[str, int], Event], event: Event) -> None:
+    known = seen.get(event.key)
+    seen[event.key] = event if known is None else prefer(known, event)
+
+
 def read_run(directory: Path) -> tuple[list[Event], list[Problem]]:
     """All events of a run, without duplicates, in :attr:`Event.order`; and the problems met."""
     seen: dict[tuple[str, int], Event] = {}
@@ -231,7 +246,7 @@ def read_run(directory: Path) -> tuple[list[Event], list[Problem]]:
         chunk = read_file(path)
         problems += chunk.problems
         for event in chunk.events:
-            seen.setdefault(event.key, event)
+            _keep(seen, event)
     return sorted(seen.values(), key=lambda event: event.order), problems
 
 
@@ -261,7 +276,7 @@ def read_control(directory: Path) -> tuple[list[Event], list[Problem]]:
             elif line.strip():
                 try:
                     event = decode(line)
-                    seen.setdefault(event.key, event)
+                    _keep(seen, event)
                 except BadEvent as bad:
                     problems.append(Problem(str(path), at, str(bad)))
             at += len(line) + 1
@@ -269,7 +284,7 @@ def read_control(directory: Path) -> tuple[list[Event], list[Problem]]:
             # A bad one is counted by the full reader; here the other words of progress suffice.
             with contextlib.suppress(BadEvent):
                 event = decode(line)
-                seen.setdefault(event.key, event)
+                _keep(seen, event)
     return sorted(seen.values(), key=lambda event: event.order), problems
 
 
