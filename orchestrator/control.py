@@ -135,6 +135,12 @@ def _wanted(state: RunState) -> _Wanted:
     return _Wanted(frozenset(ids), frozenset(s.token for s in submission.unsettled(state)))
 
 
+def expects(state: RunState) -> bool:
+    """Whether the scheduler still owes a word about a job or a token of this run."""
+    wanted = _wanted(state)
+    return bool(wanted.job_ids or wanted.tokens)
+
+
 def _observe(
     scheduler: Scheduler, states: Iterable[RunState], wanted: Iterable[_Wanted], clock: Clock
 ) -> tuple[Observation, float]:

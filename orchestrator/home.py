@@ -50,6 +50,45 @@ class Home:
     def default_runs(self) -> Path:
         return self.root / "runs"
 
+    @property
+    def active_dir(self) -> Path:
+        """One small file per run that is not finished; independent of the ledger, so an old ledger
+        brought back from a backup hides no run."""
+        return self.root / "active"
+
+    def mark_active(self, run_dir: Path) -> None:
+        """Remember a run as unfinished, before its directory appears. Idempotent."""
+        try:
+            self.active_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise durable.storage_error(error, self.active_dir, "create") from error
+        durable.create_exclusive(self.active_dir / run_dir.name, f"{run_dir}\n")
+
+    def mark_finished(self, run_id: str) -> None:
+        """Nothing more is to be expected of the run. Idempotent."""
+        try:
+            (self.active_dir / run_id).unlink(missing_ok=True)
+        except OSError as error:
+            raise durable.storage_error(error, self.active_dir / run_id, "remove") from error
+
+    def active_run_dirs(self) -> list[Path]:
+        """Directories of unfinished runs, oldest name first; markers without a run are skipped."""
+        try:
+            markers = sorted(p for p in self.active_dir.iterdir() if not p.name.startswith("."))
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise durable.storage_error(error, self.active_dir, "list") from error
+        found = []
+        for marker in markers:
+            try:
+                path = Path(marker.read_text(encoding="utf-8", errors="replace").strip())
+            except OSError:
+                continue  # removed by a command that finished it just now
+            if (path / "run.json").is_file():
+                found.append(path)
+        return found
+
     def ensure(self) -> Home:
         """Create the directory, for the user alone. Raises StorageError when that is not possible."""
         try:

@@ -83,6 +83,8 @@ def create_run(home: Home, record: RunRecord, text: str, *, runs_root: Path) -> 
     home.remember_root(runs_root)
     point("run.after_root")
     final = runs_root / record.run_id
+    home.mark_active(final)
+    point("run.after_mark")
     building = runs_root / f".{record.run_id}.building"
     mode = 0o2770 if record.group else 0o700
     try:

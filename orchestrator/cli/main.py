@@ -1,0 +1,43 @@
+"""The ``orchestrator`` command: verbs put together."""
+
+from __future__ import annotations
+
+import typer
+
+from . import (
+    cancel,
+    clusters,
+    doctor,
+    init,
+    ledger,
+    logs,
+    plan,
+    resume,
+    schema,
+    status,
+    submit,
+    tick,
+    validate,
+    version,
+)
+
+app = typer.Typer(
+    name="orchestrator",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,  # its tracebacks print local variables, secrets among them
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="One experiment file becomes a chain of Slurm jobs, kept going until it is done.\n\n"
+    "First steps: [bold]init[/bold] writes a starter experiment, [bold]plan[/bold] shows what would be submitted, "
+    "[bold]submit --wait[/bold] runs it, [bold]status[/bold] and [bold]logs[/bold] say how it goes.",
+    rich_markup_mode="rich",
+)
+
+for module in (init, validate, plan, submit, status, logs, cancel, resume, tick, doctor, clusters, schema, version):
+    app.command(module.__name__.rsplit(".", 1)[1], epilog=module.EXAMPLE)(module.command)
+app.add_typer(ledger.app, name="ledger")
+
+
+def main() -> None:
+    """Entry point of the console script and of ``python -m orchestrator``."""
+    app()

@@ -1,0 +1,31 @@
+"""``version``: what is installed."""
+
+from __future__ import annotations
+
+import platform
+from importlib import metadata
+
+from .. import __version__
+from .common import JsonOption, emit, say
+
+EXAMPLE = "Example: python -m orchestrator version --json"
+
+_PACKAGES = ("torch", "megatron-core", "nvidia-resiliency-ext", "transformer-engine", "submitit", "sqlite-utils")
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def command(json: JsonOption = False) -> None:
+    """Print the version of Trainmaster, Python and the packages it drives."""
+    data = {"trainmaster": __version__, "python": platform.python_version()}
+    data |= {name: _installed(name) or "not installed" for name in _PACKAGES}
+    if json:
+        emit(data)
+        return
+    for name, value in data.items():
+        say(f"{name:24}{value}")
