@@ -1,0 +1,129 @@
+"""Sections that every kind of stage has: resources, chain, recovery, container, environment.
+
+The field descriptions are the reference: docs/experiment-file.md and the JSON Schema repeat them.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from .fields import (
+    EnvName,
+    EnvValue,
+    Flag,
+    Lead,
+    Memory,
+    Model,
+    NotNegative,
+    Positive,
+    Seconds,
+    SlurmExpression,
+    SlurmWord,
+    Text,
+    WallTime,
+    listed,
+)
+
+
+class Resources(Model):
+    """What one link of the stage asks the scheduler for."""
+
+    nodes: Positive = Field(1, description="Nodes of one allocation.")
+    ranks_per_node: Positive | None = Field(
+        None, description="Processes on a node. null: one per GPU, or 1 without GPUs."
+    )
+    gpus_per_node: NotNegative = Field(0, description="GPUs of a node to ask for.")
+    cpus_per_node: Positive | None = Field(
+        None, description="CPU cores of a node. null: one per rank without GPUs, else the site's default."
+    )
+    mem: Memory | None = Field(None, description="Memory of a node, as Slurm writes it (64G).")
+    time: WallTime = Field("01:00:00", description="Wall-time limit of one link (Slurm's --time).")
+    partition: SlurmWord | None = Field(None, description="null: the profile's, else the site's default.")
+    account: SlurmWord | None = Field(None, description="null: the profile's, else the site's default.")
+    qos: SlurmWord | None = Field(None, description="null: the profile's, else the site's default.")
+    constraint: SlurmExpression | None = Field(None, description="Node features (Slurm's --constraint).")
+    reservation: SlurmWord | None = Field(None, description="A reservation's name.")
+    exclude: listed(SlurmExpression) = Field(  # type: ignore[valid-type]
+        default_factory=list, description="Nodes to keep off, besides the profile's."
+    )
+    exclusive: Flag = Field(False, description="No other job on the nodes.")
+
+
+class Chain(Model):
+    """How the stage is carried over several allocations (links)."""
+
+    lookahead: Annotated[Positive, Field(le=20)] = Field(
+        2, description="Links in the queue at once, the running one included."
+    )
+    max_links: Annotated[Positive, Field(le=999)] = Field(
+        10, description="Links after which the stage stops unfinished."
+    )
+    total_time: WallTime | None = Field(
+        None, description="Wall time of all links together after which the stage stops. null: no cap."
+    )
+    signal_lead: Lead = Field(
+        "auto",
+        description="Seconds before the limit at which the stage is told to save and end. "
+        "auto: save_time and 30 s, at most half the limit.",
+    )
+    startup: Seconds = Field(60, description="Estimated seconds from the job's start to its first step.")
+    save_time: Seconds = Field(30, description="Estimated seconds one save takes.")
+    interval_time: Seconds | None = Field(
+        None, description="Estimated seconds between two saves. null: unknown."
+    )
+
+
+class ShortChain(Chain):
+    """The chain of a stage that should end within one link."""
+
+    lookahead: Annotated[Positive, Field(le=20)] = Field(
+        1, description="Links in the queue at once, the running one included."
+    )
+    max_links: Annotated[Positive, Field(le=999)] = Field(
+        3, description="Links after which the stage stops unfinished."
+    )
+
+
+class Recovery(Model):
+    """Allowances by cause: how often each may happen in a row before the stage stops."""
+
+    unexplained: Positive = Field(3, description="Failures without an explanation.")
+    no_progress: Positive = Field(3, description="Links that saved nothing new.")
+    same_signature: Positive = Field(2, description="The same failure at the same step.")
+    launch: Positive = Field(5, description="Allocations that never got to run the work.")
+
+
+class Container(Model):
+    """A container to run the stage's processes in."""
+
+    runtime: Literal["pyxis", "apptainer"] = Field(description="What starts containers on this site.")
+    image: Text = Field(description="Image name or path.", min_length=1)
+    mounts: listed(Text) = Field(  # type: ignore[valid-type]
+        default_factory=list, description="source:target[:ro]; the run directory is always mounted."
+    )
+    extra_args: listed(Text) = Field(  # type: ignore[valid-type]
+        default_factory=list, description="Further arguments for the runtime."
+    )
+
+    @model_validator(mode="after")
+    def _mounts_have_two_ends(self) -> Container:
+        for mount in self.mounts:
+            parts = mount.split(":")
+            if len(parts) not in (2, 3) or not all(parts):
+                raise ValueError(f"mount {mount!r} is not source:target or source:target:ro")
+        return self
+
+
+class Environment(Model):
+    """Environment of the stage's processes."""
+
+    env: dict[EnvName, EnvValue] = Field(
+        default_factory=dict, description="Variables with their values. Never secrets."
+    )
+    env_from: listed(EnvName) = Field(  # type: ignore[valid-type]
+        default_factory=list,
+        description="Names of variables taken from the submitting shell; their values are not written.",
+    )
+    container: Container | None = Field(None, description="null: none, or the profile's.")

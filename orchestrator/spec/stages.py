@@ -1,0 +1,224 @@
+"""The kinds of stage and their own fields. ``docs/stages.md`` has what the programs make of them.
+
+The bounds agree with ``models/settings.py``, which reads the same sections once more in the
+allocation (``tests/orchestrator/test_spec_stages.py`` compares the two).
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from .fields import Flag, Model, NotNegative, Number, Positive, Seconds, Text, listed
+from .resources import Chain, Environment, Recovery, Resources, ShortChain
+
+#: Kinds that DESIGN has a place for and this version does not run.
+LATER_KINDS = ("sft", "rl", "trajectories", "reward", "convert")
+
+StageName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,39}$")]
+ModelValue = int | float | bool | str | list[Any] | None
+
+
+class StageBase(Environment):
+    """What every stage has."""
+
+    needs: listed(StageName) = Field(  # type: ignore[valid-type]
+        default_factory=list, description="Stages that must be complete first: a name or a list."
+    )
+    resources: Resources = Field(default_factory=Resources)
+    chain: Chain = Field(default_factory=Chain)
+    recovery: Recovery = Field(default_factory=Recovery)
+
+
+class Split(Model):
+    """Shares of the text, by bytes; train takes the rest."""
+
+    valid: Annotated[Number, Field(ge=0, lt=1)] = 0.02
+    test: Annotated[Number, Field(ge=0, lt=1)] = 0.02
+
+    @model_validator(mode="after")
+    def _something_to_train_on(self) -> Split:
+        if self.valid + self.test >= 1:
+            raise ValueError("valid and test together must be under 1")
+        return self
+
+
+class TextStage(StageBase):
+    """Files → tokenizer and indexed dataset."""
+
+    kind: Literal["text"]
+    chain: ShortChain = Field(default_factory=ShortChain)
+    inputs: listed(Text) | None = Field(  # type: ignore[valid-type]
+        None,
+        description="Files, directories or globs, relative to the experiment file. "
+        "null: the sources of Python's standard library.",
+    )
+    include: listed(Text) | None = Field(  # type: ignore[valid-type]
+        None, description="Names of files to take from directories, e.g. '*.txt'. null: usual text files."
+    )
+    exclude: listed(Text) = Field(  # type: ignore[valid-type]
+        default_factory=list, description="Paths to leave out, e.g. '*/old/*'."
+    )
+    vocab_size: Annotated[Positive, Field(ge=257, le=1_000_000)] = Field(
+        1024, description="Entries of the byte-level BPE."
+    )
+    max_bytes: Positive | None = Field(None, description="Bytes of text to use at most. null: all.")
+    split: Split = Field(default_factory=Split)
+    seed: NotNegative = Field(1234, description="Decides which document is in which split.")
+
+
+class Parallel(Model):
+    """How the ranks share the model; 1 means not split. What is left over is data-parallel."""
+
+    tensor: Positive = Field(1, description="Tensor parallelism.")
+    pipeline: Positive = Field(1, description="Pipeline parallelism.")
+    context: Positive = Field(1, description="Context parallelism.")
+    expert: Positive = Field(1, description="Expert parallelism.")
+    virtual_pipeline: Positive = Field(1, description="Model chunks of a pipeline rank.")
+    sequence: Flag = Field(False, description="Sequence parallelism (needs tensor over 1).")
+    distributed_optimizer: Flag = Field(False, description="Split the optimizer's state over replicas.")
+
+
+class Train(Model):
+    """The training run. Steps are optimizer steps; the learning rate decays by cosine."""
+
+    steps: Positive = Field(description="Optimizer steps in total.")
+    global_batch_size: Positive = Field(8, description="Sequences of one step, over all ranks.")
+    micro_batch_size: Positive = Field(1, description="Sequences of one forward pass of a rank.")
+    seq_length: Annotated[Positive, Field(ge=2)] = Field(256, description="Tokens of a sequence.")
+    lr: Annotated[Number, Field(gt=0)] = Field(3e-4, description="Highest learning rate.")
+    min_lr: Annotated[Number, Field(ge=0)] = Field(0.0, description="Learning rate at the end.")
+    warmup_steps: NotNegative = Field(0, description="Steps of linear warm-up.")
+    weight_decay: Annotated[Number, Field(ge=0)] = 0.1
+    clip_grad: Annotated[Number, Field(ge=0)] = Field(1.0, description="Gradient norm to clip at; 0: none.")
+    beta1: Annotated[Number, Field(ge=0, lt=1)] = 0.9
+    beta2: Annotated[Number, Field(ge=0, lt=1)] = 0.95
+    eps: Annotated[Number, Field(gt=0)] = 1e-8
+    seed: NotNegative = 1234
+    precision: Literal["fp32", "bf16"] = "bf16"
+    log_interval: Positive = Field(10, description="Steps between two lines of the log.")
+    threads: Positive | None = Field(None, description="CPU threads of a rank. null: the cores shared.")
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Train:
+        if self.warmup_steps >= self.steps:
+            raise ValueError(f"warmup_steps {self.warmup_steps} must be under steps {self.steps}")
+        if self.min_lr > self.lr:
+            raise ValueError(f"min_lr {self.min_lr:g} is over lr {self.lr:g}")
+        return self
+
+
+def _interval(value: Any) -> Any:
+    return None if value == "auto" else value
+
+
+class Checkpoint(Model):
+    """When to save and how many to keep."""
+
+    interval: Annotated[Positive | None, BeforeValidator(_interval)] = Field(
+        None, description="Steps between two saves. auto or null: by time, every `seconds`."
+    )
+    seconds: Annotated[Seconds, Field(gt=0)] = Field(600, description="Seconds between saves for auto.")
+    keep: Positive = Field(3, description="Checkpoints to keep.")
+    async_: Flag = Field(False, alias="async", description="Accepted; this version saves synchronously.")
+
+
+Launcher = Literal["auto", "ft_launcher", "torchrun", "none"]
+
+
+class PretrainStage(StageBase):
+    """Trains a GPT on a text stage's dataset."""
+
+    kind: Literal["pretrain"]
+    data: StageName | None = Field(
+        None, description="The text stage to train on. null: the one text stage among needs."
+    )
+    model: dict[str, ModelValue] = Field(
+        default_factory=lambda: {"preset": "tiny"},
+        description="preset and any field of Megatron-Core's TransformerConfig.",
+    )
+    parallel: Parallel = Field(default_factory=Parallel)
+    train: Train
+    checkpoint: Checkpoint = Field(default_factory=Checkpoint)
+    launcher: Launcher = Field("auto", description="auto: ft_launcher where it is installed, else torchrun.")
+
+
+class EvalStage(StageBase):
+    """Held-out loss of a trained model, in bits per byte, against simple baselines."""
+
+    kind: Literal["eval"]
+    chain: ShortChain = Field(default_factory=ShortChain)
+    model: StageName | None = Field(
+        None, description="The pretrain stage to evaluate. null: the one pretrain stage among needs."
+    )
+    data: StageName | None = Field(
+        None, description="The text stage to evaluate on. null: the one the model was trained on."
+    )
+    split: Literal["valid", "test"] = Field("test", description="Which held-out part of the text.")
+    launcher: Launcher = Field("auto", description="auto: ft_launcher where it is installed, else torchrun.")
+
+
+def _argv(value: Any) -> Any:
+    """The words of a command. Split like a shell would, but no shell ever runs it."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return shlex.split(value)
+    except ValueError as error:
+        raise ValueError(f"cannot be split into words: {error} (is a quote missing?)") from error
+
+
+def _program(value: list[str]) -> list[str]:
+    if not value or not value[0].strip():
+        raise ValueError("is empty; expected a program and its arguments")
+    if any("\0" in word for word in value):
+        raise ValueError("must not contain a NUL character")
+    return value
+
+
+def _signal(value: str) -> str:
+    name = value.upper().removeprefix("SIG")
+    if name not in ("TERM", "INT", "USR1", "USR2", "HUP", "QUIT"):
+        raise ValueError(f"{value!r} is not one of TERM, INT, USR1, USR2, HUP, QUIT")
+    return name
+
+
+class CommandStage(StageBase):
+    """Anyone's own command, in the same chain, recovery and ledger."""
+
+    kind: Literal["command"]
+    run: Annotated[list[str], BeforeValidator(_argv), AfterValidator(_program)] = Field(
+        description="The command: one text (split into words, never given to a shell) or a list. "
+        "{stage_dir}, {artifact_dir}, {checkpoint_dir}, {run_dir}, {link} and {input:NAME} are filled in."
+    )
+    workdir: Text | None = Field(
+        None, description="Directory to run in. null: the directory of the experiment file."
+    )
+    progress: Text | None = Field(
+        None,
+        description="Where to read steps: megatron-log, file:PATH, or a regular expression with a "
+        "group named step. null: only from the client in the program.",
+    )
+    stop_signal: Annotated[str, AfterValidator(_signal)] = Field(
+        "TERM", description="Signal that tells the command to save and end."
+    )
+    grace: Seconds = Field(60, description="Seconds the command has to end after that signal.")
+    launcher: Launcher = Field("none", description="none: the command is started once per rank as it is.")
+
+    WORDS: ClassVar[tuple[str, ...]] = (
+        "stage_dir",
+        "artifact_dir",
+        "checkpoint_dir",
+        "run_dir",
+        "link",
+    )
+
+
+STAGES: dict[str, type[StageBase]] = {
+    "text": TextStage,
+    "pretrain": PretrainStage,
+    "eval": EvalStage,
+    "command": CommandStage,
+}
