@@ -1,0 +1,58 @@
+# Everything a newcomer needs: `make demo` and `make test`. `make` alone lists the targets.
+# On the command line: PYTHON (makes the environment), VENV, TORCH, TORCH_INDEX_URL, TORCH_ALLOW_CUDA.
+
+PYTHON ?= python3
+VENV ?= .venv
+TORCH ?=
+TORCH_INDEX_URL ?=
+TORCH_ALLOW_CUDA ?=
+export TORCH TORCH_INDEX_URL TORCH_ALLOW_CUDA
+
+# pytest's: `make test PYTEST_ARGS='tests/resiliency -k journal'`
+PYTEST_ARGS ?=
+WORKERS ?= 2
+
+override BIN := $(abspath $(VENV))/bin
+override SETUP := $(PYTHON) scripts/setup-env --venv $(VENV)
+override SHELL_SCRIPTS := .ci/run $(wildcard scripts/triage/*.sh) $(wildcard scripts/devcluster/data/h*)
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint bench clean dev-setup slurm
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## create .venv and install; quick once it is done, and keeps a torch that is there
+	@$(SETUP) --extra train
+
+demo: setup ## text -> pre-training -> evaluation on this machine, no Slurm needed
+	@export TRAINMASTER_HOME=$(CURDIR)/.trainmaster; \
+	$(BIN)/python -m orchestrator submit examples/quickstart.yaml --cluster local --wait; \
+	$(BIN)/python -m orchestrator status
+
+test: dev-setup slurm ## run all tests, on a Slurm of their own where this is root
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
+
+lint: dev-setup ## ruff, mypy, import-linter, shellcheck
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	shellcheck $(SHELL_SCRIPTS)
+
+bench: dev-setup ## print the measured figures (BENCH='cold-start journal' for some)
+	@$(BIN)/python scripts/bench/run $(BENCH)
+
+clean: ## remove caches and builds; .venv and .trainmaster stay
+	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+dev-setup:
+	@$(SETUP) --extra train --extra dev
+
+# Root without Slurm gets it from Debian's packages; anyone else is told what was skipped.
+slurm:
+	@if [ "$$(id -u)" = 0 ] && ! command -v slurmctld >/dev/null; then $(PYTHON) scripts/dev-cluster install; fi

@@ -1,0 +1,68 @@
+"""What is on this machine: a GPU, a torch, a libc. Looks only, changes nothing."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+# Metadata only: importing torch takes seconds, and a broken one must be noticed, not hidden.
+_PROBE = """
+import importlib.metadata as m, sys
+try:
+    print(m.version("torch"))
+except m.PackageNotFoundError:
+    pass
+"""
+_SITES = "import json, site, sys; print(json.dumps([p for p in sys.path if p.endswith('-packages')]))"
+
+
+def has_nvidia_gpu() -> bool:
+    """True if nvidia-smi answers and lists at least one GPU; a driver without a device is none."""
+    program = shutil.which("nvidia-smi")
+    if not program:
+        return False
+    try:
+        done = subprocess.run(
+            [program, "-L"], capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0 and "GPU " in done.stdout
+
+
+def glibc() -> tuple[int, int] | None:
+    """(2, 36) on Debian 12; None where the C library is another one."""
+    name, version = platform.libc_ver()
+    match = re.match(r"(\d+)\.(\d+)", version)
+    return (int(match[1]), int(match[2])) if name == "glibc" and match else None
+
+
+def _ask(python: Path, code: str) -> str:
+    """What `code` prints under `python`, away from the current folder and its modules."""
+    environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
+    done = subprocess.run(
+        [str(python), "-c", code],
+        capture_output=True,
+        text=True,
+        cwd="/",
+        env=environment,
+        stdin=subprocess.DEVNULL,
+    )
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def torch_version(python: Path) -> str | None:
+    """The version of the torch that `python` sees, e.g. "2.13.0+cpu"; None: it has none."""
+    return _ask(python, _PROBE) or None
+
+
+def site_folders(python: Path) -> list[str]:
+    """Where `python` has its packages."""
+    import json
+
+    text = _ask(python, _SITES)
+    return [str(p) for p in json.loads(text)] if text else []
