@@ -247,6 +247,8 @@ class DevCluster:
         stopped += self._sweep()
         if wipe:
             self._wipe()
+        if not layout.root.exists():
+            lock_path(layout.root).unlink(missing_ok=True)  # see lock.py: safe while it is held
         return stopped
 
     def _sweep(self) -> int:
@@ -270,5 +272,4 @@ class DevCluster:
             )
         removed = remove_created_users(self.layout)
         shutil.rmtree(root)
-        lock_path(root).unlink(missing_ok=True)
         self.say(f"removed {root}" + (f" and the users {', '.join(removed)}" if removed else ""))
