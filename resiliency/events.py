@@ -8,6 +8,7 @@ emits a type that is not in it.
 from __future__ import annotations
 
 import json
+import math
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -118,6 +119,10 @@ def encode(event: Event) -> str:
 _TAIL = len(',"crc":"00000000"}')
 
 
+def _no_constant(name: str) -> Any:
+    raise BadEvent(f"{name} is not JSON")
+
+
 def decode(line: str | bytes) -> Event:
     """Parse and check one line. Raises BadEvent when it is torn, altered or not an event."""
     raw = line.encode() if isinstance(line, str) else line
@@ -128,10 +133,13 @@ def decode(line: str | bytes) -> Event:
     if tail[8:16] != b"%08x" % zlib.crc32(body):
         raise BadEvent("checksum does not match")
     try:
-        record = json.loads(body + b"}")
+        record = json.loads(body + b"}", parse_constant=_no_constant)
         data = record.get("data") or {}
         if not isinstance(data, dict):
             raise BadEvent("data is not an object")
+        ts, mono = float(record["ts"]), float(record.get("mono", 0.0))
+        if not (math.isfinite(ts) and math.isfinite(mono)):
+            raise BadEvent("time is not finite")
         for name in ("stage", "attempt", "node"):
             if not isinstance(record.get(name), str | None):
                 raise BadEvent(f"{name} is not text")
@@ -143,8 +151,8 @@ def decode(line: str | bytes) -> Event:
             run=str(record["run"]),
             writer=str(record["writer"]),
             seq=int(record["seq"]),
-            ts=float(record["ts"]),
-            mono=float(record.get("mono", 0.0)),
+            ts=ts,
+            mono=mono,
             stage=record.get("stage"),
             attempt=record.get("attempt"),
             cycle=record.get("cycle"),

@@ -230,7 +230,7 @@ def prefer(one: Event, other: Event) -> Event:
     They differ only after a number was used twice (a lost write that was seen, two hosts of one
     name); every reader must then keep the same one.
     """
-    return one if one == other or encode(one) <= encode(other) else other
+    return min(one, other, key=repr)
 
 
 def _keep(seen: dict[tuple[str, int], Event], event: Event) -> None:
