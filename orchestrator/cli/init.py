@@ -1,0 +1,50 @@
+"""``init``: write a starter experiment."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from resiliency import durable
+from resiliency.errors import NotFound, StorageError
+
+from .common import errors_shown, say
+
+EXAMPLE = "Example: python -m orchestrator init quickstart my-experiment.yaml"
+
+
+def starters() -> dict[str, str]:
+    """Name → first comment line of each starter experiment shipped in ``templates/experiments``."""
+    found = {}
+    for item in sorted(resources.files("templates").joinpath("experiments").iterdir(), key=lambda i: i.name):
+        if item.name.endswith(".yaml"):
+            first = item.read_text(encoding="utf-8").splitlines()[0]
+            found[item.name.removesuffix(".yaml")] = first.lstrip("# ").strip()
+    return found
+
+
+def command(
+    starter: Annotated[str | None, typer.Argument(metavar="[STARTER]", help="Which one; none: list them.")] = None,
+    output: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="Default: STARTER.yaml here.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+) -> None:
+    """Write a starter experiment to edit; without a name, list what there is."""
+    with errors_shown():
+        known = starters()
+        if starter is None:
+            for name, about in known.items():
+                say(f"{name:16}{about}")
+            say("\nwrite one with: python -m orchestrator init NAME [FILE]")
+            return
+        if starter not in known:
+            raise NotFound(f"no starter {starter!r}", hint=f"one of: {', '.join(known)}")
+        text = resources.files("templates").joinpath("experiments", f"{starter}.yaml").read_text(encoding="utf-8")
+        target = output or Path(f"{starter}.yaml")
+        if force:
+            durable.write_atomic(target, text, mode=0o644)
+        elif not durable.create_exclusive(target.absolute(), text, mode=0o644):
+            raise StorageError(f"{target} exists", hint="give another name, or --force to replace it")
+        say(f"wrote {target}; next: python -m orchestrator plan {target}")
