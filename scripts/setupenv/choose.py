@@ -16,7 +16,9 @@ DEFAULT_TORCH = "torch==2.13.0"
 
 # What the CUDA builds of torch depend on. nvidia-ml-py and nvidia-resiliency-ext are plain Python
 # or small, and wanted.
-_CUDA = re.compile(r"(triton|cuda[-_.].*|nvidia[-_.](cu|nccl|nvjitlink|nvtx|nvshmem|npp|nvjpeg).*)$")
+_CUDA = re.compile(
+    r"(triton|cuda[-_.].*|nvidia[-_.](cu|nccl|nvjitlink|nvtx|nvshmem|npp|nvjpeg).*)$"
+)
 
 
 class SetupError(Exception):
@@ -55,9 +57,9 @@ class Candidate:
 
 
 def candidates(request: Request, has_gpu: bool) -> list[Candidate]:
-    """With a GPU, or the user's word: exactly what was asked for. Else a CPU build, looked at before
-    it is installed: first by its local version, then plain, which finds a CPU build where pip is
-    configured to, or the index given offers no other."""
+    """With a GPU, or the user's word: exactly what was asked for. Else a CPU build, looked at
+    before it is installed: first by its local version, then plain, which finds a CPU build where
+    pip is configured to, or the index given offers no other."""
     if has_gpu or request.allow_cuda:
         return [Candidate(request.spec, request.index_url, guarded=False)]
     found = []

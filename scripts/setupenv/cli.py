@@ -14,8 +14,8 @@ from .venv import Venv, fingerprint
 
 ROOT = Path(__file__).resolve().parents[2]
 
-EPILOG = """environment:
-  TORCH             what to install, default %(torch)s
+EPILOG = f"""environment:
+  TORCH             what to install, default {choose.DEFAULT_TORCH}
   TORCH_INDEX_URL   package index to take torch from (PyTorch's CPU builds, a site's mirror)
   TORCH_ALLOW_CUDA  1: a CUDA build is welcome on a machine without a GPU
 
@@ -25,7 +25,7 @@ exit codes: 0 done, or already so; 1 it could not be done, the message says why;
 
 example:
   scripts/setup-env --extra train --extra dev
-""" % {"torch": choose.DEFAULT_TORCH}
+"""
 
 
 def say(text: str) -> None:
@@ -87,6 +87,8 @@ def set_up(venv: Venv, extras: set[str], request: choose.Request) -> None:
         return
     wanted = extras | (before or set())
 
+    if usable and (other := machine.python_version(venv.python)) != sys.version.split()[0]:
+        say(f"{venv.path} keeps its Python {other}; remove it to change that")
     torch = machine.torch_version(venv.python) if usable else None
     this = Path(sys.executable)
     borrowed = machine.torch_version(this) if "train" in wanted and torch is None else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import re
@@ -9,15 +10,30 @@ import shutil
 import subprocess
 from pathlib import Path
 
-# Metadata only: importing torch takes seconds, and a broken one must be noticed, not hidden.
+# Metadata only: importing torch takes seconds, and one that is there but broken is still the
+# user's, to be reported and not to be replaced.
 _PROBE = """
-import importlib.metadata as m, sys
+import importlib.metadata as m
 try:
     print(m.version("torch"))
 except m.PackageNotFoundError:
     pass
 """
-_SITES = "import json, site, sys; print(json.dumps([p for p in sys.path if p.endswith('-packages')]))"
+_SITES = "import json, sys; print(json.dumps([p for p in sys.path if p.endswith('-packages')]))"
+
+
+def run(argv: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end, away from the current folder and its modules."""
+    environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
+    return subprocess.run(
+        argv,
+        capture_output=True,
+        text=True,
+        cwd="/",
+        env=environment,
+        timeout=120,
+        stdin=subprocess.DEVNULL,
+    )
 
 
 def has_nvidia_gpu() -> bool:
@@ -26,9 +42,7 @@ def has_nvidia_gpu() -> bool:
     if not program:
         return False
     try:
-        done = subprocess.run(
-            [program, "-L"], capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL
-        )
+        done = run([program, "-L"])
     except (OSError, subprocess.TimeoutExpired):
         return False
     return done.returncode == 0 and "GPU " in done.stdout
@@ -42,17 +56,14 @@ def glibc() -> tuple[int, int] | None:
 
 
 def _ask(python: Path, code: str) -> str:
-    """What `code` prints under `python`, away from the current folder and its modules."""
-    environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
-    done = subprocess.run(
-        [str(python), "-c", code],
-        capture_output=True,
-        text=True,
-        cwd="/",
-        env=environment,
-        stdin=subprocess.DEVNULL,
-    )
+    """What `code` prints under `python`; "" if it fails."""
+    done = run([str(python), "-c", code])
     return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def python_version(python: Path) -> str:
+    """E.g. "3.11.7"; "" if it does not start."""
+    return _ask(python, "import sys; print(sys.version.split()[0])")
 
 
 def torch_version(python: Path) -> str | None:
@@ -62,7 +73,5 @@ def torch_version(python: Path) -> str | None:
 
 def site_folders(python: Path) -> list[str]:
     """Where `python` has its packages."""
-    import json
-
     text = _ask(python, _SITES)
     return [str(p) for p in json.loads(text)] if text else []

@@ -1,4 +1,4 @@
-"""The virtual environment itself: creating it, asking pip, installing, and the stamp of what is done."""
+"""The virtual environment itself: create it, ask pip, install, and stamp what is done."""
 
 from __future__ import annotations
 
@@ -56,6 +56,9 @@ class Venv:
 
         borrow: folders of packages of the Python it is made from that it shall see too; [] if none.
         """
+        for link in self.path.glob("bin/python*"):
+            if link.is_symlink() and not link.exists():  # `venv` would leave it dangling
+                link.unlink()
         command = [sys.executable, "-m", "venv", str(self.path)]
         if borrow:
             command.append("--system-site-packages")
@@ -64,6 +67,10 @@ class Venv:
             raise SetupError(
                 f"`{' '.join(command)}` failed: {(done.stderr or done.stdout).strip()[-400:]}",
                 hint="on Debian and Ubuntu: apt-get install python3-venv",
+            )
+        if not self.usable():
+            raise SetupError(
+                f"{self.path} is broken and could not be repaired", hint=f"rm -r {self.path}"
             )
         # A venv made from a venv sees only the base installation, so name its folders.
         if borrow and sys.prefix != sys.base_prefix:
@@ -83,7 +90,7 @@ class Venv:
         )
 
     def would_install(self, args: list[str]) -> list[str]:
-        """Names of the distributions that `pip install args` would bring.
+        """Names, with dashes, of the distributions that `pip install args` would bring.
 
         Raises SetupError with pip's last error line if it cannot be resolved.
         """
@@ -96,7 +103,7 @@ class Venv:
                 errors = [x for x in done.stderr.splitlines() if x.startswith("ERROR")]
                 raise SetupError((errors or [f"pip exited {done.returncode}"])[0])
             found = json.loads(report.read_text())["install"]
-        return [item["metadata"]["name"] for item in found]
+        return [item["metadata"]["name"].lower().replace("_", "-") for item in found]
 
     def install(self, args: list[str]) -> None:
         """`pip install args`, its output shown."""
