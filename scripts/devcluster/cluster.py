@@ -236,10 +236,11 @@ class DevCluster:
         for cluster in settings.clusters:
             nodes.kill_all_job_processes(layout, cluster)
             daemons = [slurmd(layout, cluster, name) for name in cluster.node_names]
-            send(
-                [pid for daemon in daemons if (pid := daemon.pid())], signal.SIGTERM
-            )  # all at once, then wait
-            stopped += sum(daemon.stop() for daemon in daemons)
+            pids = [pid for daemon in daemons if (pid := daemon.pid())]
+            send(pids, signal.SIGTERM)  # all at once, then wait for each
+            for daemon in daemons:
+                daemon.stop()
+            stopped += len(pids)
         for daemon in reversed(
             [d for d in all_daemons(layout, settings) if not d.name.startswith("slurmd ")]
         ):

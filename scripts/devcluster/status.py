@@ -74,14 +74,17 @@ def read_status(layout: Layout, settings: Settings) -> Status:
 
 
 def as_text(status: Status) -> str:
+    states = {*status.daemons.values(), *(cluster.controller for cluster in status.clusters)}
+    if states == {"stopped"} and not any(cluster.daemons_up for cluster in status.clusters):
+        return f"dev cluster at {status.state_dir}: down\n  next: `dev-cluster up`"
     lines = [f"dev cluster at {status.state_dir}: {'up' if status.up else 'NOT fully up'}"]
     lines.append("  " + "   ".join(f"{name} {state}" for name, state in status.daemons.items()))
     for cluster in status.clusters:
-        states = _counts(Counter(cluster.nodes.values())) or "states unknown"
+        counts = _counts(Counter(cluster.nodes.values())) or "states unknown"
         lines.append(
             f"  {cluster.name}: slurmctld {cluster.controller}, {cluster.daemons_up} slurmd"
         )
-        lines.append(f"    nodes: {states}")
+        lines.append(f"    nodes: {counts}")
         lines.append(f"    jobs:  {_counts(cluster.jobs) or 'none'}")
     if status.failing_hooks:
         lines.append(f"  hooks made to fail: {', '.join(status.failing_hooks)}")
