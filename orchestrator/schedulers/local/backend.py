@@ -15,13 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.schedulers.base import JobSpec
+from resiliency import durable
 from resiliency.contract import COMMENT_PREFIX
 from resiliency.crashpoint import point
 from resiliency.edges import Clock, SystemClock
 from resiliency.errors import SchedulerError, SubmissionRejected, TrainmasterError
 from resiliency.jobstate import JobRecord, Observation
 
-from . import passes, process, queue, script
+from . import passes, process, queue, spawn
+from . import script as scripts
 from .process import Identity
 from .schema import connect
 
@@ -30,7 +32,8 @@ class LocalScheduler:
     """A queue under ``home``. None for a limit: as stored by an earlier command, else no limit.
 
     ``max_running``: jobs at once. ``cpus``: CPUs to share out (None: all of the machine).
-    ``kill_wait_s``: seconds from SIGTERM to SIGKILL, Slurm's KillWait (None: 5).
+    ``kill_wait_s``: seconds from SIGTERM to SIGKILL, Slurm's KillWait (None: 5). ``pass_env``:
+    names of variables every job gets from the submitting environment when set.
     """
 
     kind = "local"
@@ -45,11 +48,13 @@ class LocalScheduler:
         kill_wait_s: float | None = None,
         clock: Clock | None = None,
         environ: Mapping[str, str] | None = None,
+        pass_env: Sequence[str] = (),
     ) -> None:
         self.cluster = cluster
         self.path = os.path.abspath(os.path.join(home, "local", "queue.db"))
         self._clock = clock or SystemClock()
         self._environ = os.environ if environ is None else environ
+        self._pass_env = tuple(pass_env)
         self._settings = {
             "max_running": None if max_running is None else float(max_running),
             "cpus": None if cpus is None else float(cpus),
@@ -60,12 +65,17 @@ class LocalScheduler:
 
     def render(self, job: JobSpec) -> str:
         """The script as text. Pure. Raises SubmissionRejected for values no shell can carry."""
-        return script.render(job)
+        return scripts.render(job)
 
     def submit(
         self, job: JobSpec, script: Path, *, after: Sequence[str] = (), held: bool = False
     ) -> str:
-        """Queue the job and start what may start; its id. Returns without waiting for any job."""
+        """Queue the job and start what may start; its id. Returns without waiting for any job.
+
+        A script that is not there yet is rendered to its place.
+        """
+        if not script.exists():
+            durable.write_plain(script, self.render(job))
         columns = self._columns(job, script, held)
         parents = [self._number(parent) for parent in after]
         point("local.submit.checked")
@@ -85,19 +95,22 @@ class LocalScheduler:
         try:
             with connect(self.path) as db:
                 db.execute("BEGIN")  # one moment for all that is read
-                rows = queue.rows_of(db, [n for n in wanted.values() if n is not None])
-                waiting = queue.blocked(db) if any(r["phase"] == "pending" for r in rows) else set()
                 named = queue.by_token(db, [t for t in tokens if _storable(t)], since)
+                carriers = {number for numbers in named.values() for number in numbers}
+                rows = queue.rows_of(
+                    db, carriers.union(n for n in wanted.values() if n is not None)
+                )
+                waiting = queue.blocked(db) if any(r["phase"] == "pending" for r in rows) else set()
                 db.execute("COMMIT")
         except (TrainmasterError, sqlite3.Error) as error:
             return Observation(problems=(*problems, str(error).splitlines()[0]))
         known = {row["job"] for row in rows}
         return Observation(
-            records=[_record(row, waiting) for row in rows],
+            records=[_record(row, waiting, self._environ) for row in rows],
             queue_answered=True,
             accounting_answered=True,
             unlisted=frozenset(job_id for job_id, number in wanted.items() if number not in known),
-            tokens={token: [str(n) for n in numbers] for token, numbers in named.items()},
+            tokens={token: tuple(map(str, numbers)) for token, numbers in named.items()},
             problems=tuple(dict.fromkeys(problems)),
         )
 
@@ -192,10 +205,22 @@ class LocalScheduler:
     # -- within --------------------------------------------------------------------------------
 
     def _columns(self, job: JobSpec, path: Path, held: bool) -> dict[str, Any]:
-        script.check(job)
+        scripts.check(job)
+        if missing := spawn.missing(job.env_from, self._environ):
+            raise SubmissionRejected(
+                f"{job.token}: env_from names {', '.join(missing)}, not set where you submit from",
+                hint=f"export {missing[0]} and try again, or take it out of env_from",
+            )
+        for folder in (job.chdir, job.output.parent):
+            if not folder.is_dir():
+                raise SubmissionRejected(
+                    f"{job.token}: the directory {folder} does not exist",
+                    hint="the run directory was moved or removed; nothing was queued",
+                )
         if not os.access(path, os.R_OK) or not os.path.isfile(path):
             raise SubmissionRejected(
-                f"cannot read the script {path}", hint="check that the run directory is still there"
+                f"{job.token}: cannot read the script {path}",
+                hint="the run directory was moved or removed; nothing was queued",
             )
         if not _storable(job.token):
             raise SubmissionRejected(f"the token {job.token!r} is not valid text")
@@ -213,6 +238,7 @@ class LocalScheduler:
             "signal_lead_s": job.signal_lead_s,
             "requeue": job.requeue,
             "env_from": json.dumps(job.env_from),
+            "env_pass": json.dumps(self._pass_env),
             "excluded": json.dumps(job.exclude),
             "held": held,
         }
@@ -262,15 +288,19 @@ def _storable(text: str) -> bool:
     return "\0" not in text
 
 
-def _reason(row: sqlite3.Row, waiting: Collection[int]) -> str:
+def _reason(row: sqlite3.Row, waiting: Collection[int], environ: Mapping[str, str]) -> str:
     if row["phase"] != "pending" or row["restart_count"] != row["latest"]:
         return str(row["reason"])
     if row["held"]:
         return "JobHeldUser"
-    return "Dependency" if row["job"] in waiting else "Resources"
+    if row["job"] in waiting:
+        return "Dependency"
+    if absent := spawn.missing(json.loads(row["env_from"]), environ):
+        return f"EnvNotSet: {', '.join(absent)} (a command run where it is set starts the job)"
+    return "Resources"
 
 
-def _record(row: sqlite3.Row, waiting: Collection[int]) -> JobRecord:
+def _record(row: sqlite3.Row, waiting: Collection[int], environ: Mapping[str, str]) -> JobRecord:
     latest = row["restart_count"] == row["latest"]
     return JobRecord(
         job_id=str(row["job"]),
@@ -280,7 +310,7 @@ def _record(row: sqlite3.Row, waiting: Collection[int]) -> JobRecord:
         comment=COMMENT_PREFIX + row["token"],
         exit_code=row["exit_code"],
         signal=row["signal"],
-        reason=_reason(row, waiting),
+        reason=_reason(row, waiting, environ),
         nodes=row["nodes"] if row["started_at"] is not None else "",
         submitted_at=row["submitted_at"],
         started_at=row["started_at"],

@@ -14,7 +14,7 @@ import signal
 import socket
 import sqlite3
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from resiliency.crashpoint import point
@@ -22,7 +22,7 @@ from resiliency.crashpoint import point
 from . import process, queue
 from .process import Identity
 from .schema import connect, transaction
-from .spawn import ENV_TAG, MARK, start_shepherd
+from .spawn import ENV_TAG, MARK, missing, start_shepherd
 
 #: A shepherd that has not taken its attempt by then is given up (it may wait for a busy machine).
 START_GRACE_S = 30.0
@@ -58,9 +58,16 @@ def node_names(count: int, excluded: list[str]) -> str:
 
 
 def run_pass(path: str, environ: Mapping[str, str]) -> list[str]:
-    """Repair and start; what could not be done, one line each."""
+    """Repair and start; what could not be done, one line each.
+
+    A command run within a job leaves it to the job's shepherd: its own environment is the
+    job's, not that of whoever submitted the others.
+    """
+    if (tag := environ.get(ENV_TAG)) and (keeper := queue.shepherd_of(path, tag)) is not None:
+        process.send(keeper, WAKE)
+        return []
     problems = _repair(path, environ)
-    for job, restart, tag in _claim(path):
+    for job, restart, tag in _claim(path, environ):
         point("local.pass.claimed")
         _start(path, job, restart, tag, environ, problems)
         point("local.pass.spawned")
@@ -76,18 +83,24 @@ def _start(
         problems.append(f"job {job}: its shepherd could not be started: {error}")
 
 
-def _claim(path: str) -> list[tuple[int, int, str]]:
-    with connect(path) as db:
-        if not queue.eligible(db, 1):  # the usual case takes no write lock
+def _claim(path: str, environ: Mapping[str, str]) -> list[tuple[int, int, str]]:
+    def startable(db: sqlite3.Connection) -> Iterator[sqlite3.Row]:
+        # What env_from names and this process lacks, another may have: the job waits for it.
+        return (
+            row for row in queue.eligible(db) if not missing(json.loads(row["env_from"]), environ)
+        )
+
+    with connect(path) as db:  # the usual case takes no write lock
+        if _room(db)[0] <= 0 or next(startable(db), None) is None:
             return []
-        if _room(db)[0] <= 0:
-            return []
-    claimed = []
+    claimed: list[tuple[int, int, str]] = []
     me = process.identity(os.getpid())
     with transaction(path) as db:
         jobs, cpus, total, gpus = _room(db)
         devices = gpu_ids()
-        for row in queue.eligible(db, max(0, min(jobs, cpus))):
+        for row in list(startable(db)):
+            if len(claimed) >= jobs:
+                break
             need, want = min(row["cpus"], total), min(row["gpus"], len(devices))
             # First come, first served: a wide job is not starved by narrow ones behind it.
             if need > cpus or want > len(gpus):

@@ -12,7 +12,7 @@ import json
 import os
 import secrets
 import sqlite3
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from resiliency.crashpoint import point
@@ -189,13 +189,23 @@ def in_phase(db: sqlite3.Connection, *phases: str) -> list[sqlite3.Row]:
     ).fetchall()
 
 
-def eligible(db: sqlite3.Connection, limit: int) -> list[sqlite3.Row]:
+def eligible(db: sqlite3.Connection) -> Iterator[sqlite3.Row]:
     """Jobs that only need room, oldest first."""
-    return db.execute(
+    yield from db.execute(
         f"""SELECT * FROM job WHERE phase = 'pending' AND NOT held AND NOT {_BLOCKED}
-            ORDER BY id LIMIT ?""",
-        (limit,),
-    ).fetchall()
+            ORDER BY id"""
+    )
+
+
+def shepherd_of(path: str, tag: str) -> Identity | None:
+    """The shepherd of the running attempt with this tag."""
+    with connect(path) as db:
+        row = db.execute(
+            """SELECT shepherd_pid, shepherd_start FROM job JOIN attempt ON attempt.job = job.id
+               AND attempt.restart_count = job.restart_count WHERE phase = 'running' AND tag = ?""",
+            (tag,),
+        ).fetchone()
+    return None if row is None else Identity(row[0], row[1])
 
 
 def blocked(db: sqlite3.Connection) -> set[int]:
@@ -335,7 +345,7 @@ def set_pending(path: str, job: int, doing: str, **columns: Any) -> None:
 def rows_of(db: sqlite3.Connection, jobs: Collection[int]) -> list[sqlite3.Row]:
     """Every attempt of these jobs, oldest first per job."""
     return db.execute(
-        """SELECT attempt.*, job.token, job.held, job.phase, job.restart_count AS latest
+        """SELECT attempt.*, job.token, job.held, job.phase, job.env_from, job.restart_count AS latest
            FROM attempt JOIN job ON job.id = attempt.job
            WHERE attempt.job IN (SELECT value FROM json_each(?))
            ORDER BY attempt.job, attempt.restart_count""",

@@ -37,6 +37,7 @@ CREATE TABLE job (
     signal_lead_s REAL,
     requeue INTEGER NOT NULL,
     env_from TEXT NOT NULL,          -- JSON list of names; values are never stored
+    env_pass TEXT NOT NULL,          -- the same, but may be unset
     excluded TEXT NOT NULL,          -- JSON list of node names
     held INTEGER NOT NULL,
     phase TEXT NOT NULL CHECK (phase IN ('pending', 'starting', 'running', 'ended')),

@@ -61,6 +61,7 @@ class Shepherd:
         names = json.loads(self.row["env_from"])
         if absent := missing(names, os.environ):
             return f"env_from: {', '.join(absent)} not set where the job was started from"
+        names += json.loads(self.row["env_pass"])
         env = job_environment({**self.row, "tag": self.tag}, names, os.environ)
         chdir, output = self.row["chdir"], self.row["output"]
         try:
@@ -86,9 +87,16 @@ class Shepherd:
         child.returncode = 0  # reaped by wait() below, not by Popen
         point("local.shepherd.started")
         who = process.identity(child.pid)
-        self.ours = queue.note(
-            self.path, self.job, self.restart, self.tag, leader_pid=who.pid, leader_start=who.start
-        )
+        # Without this note (disk full), what is left after a crash is still found by its tag.
+        with contextlib.suppress(TrainmasterError):
+            self.ours = queue.note(
+                self.path,
+                self.job,
+                self.restart,
+                self.tag,
+                leader_pid=who.pid,
+                leader_start=who.start,
+            )
         return None
 
     # -- while it runs -------------------------------------------------------------------------
@@ -104,8 +112,8 @@ class Shepherd:
                     run_pass(self.path, os.environ)
             got = signal.sigtimedwait(_WAITED, max(0.0, self._next(now) - now))
             self._reap()
-            if got is not None and got.si_signo == WAKE and self.status is None:
-                self._look(time.monotonic())
+            if got is not None and got.si_signo == WAKE:
+                self.looked_at = -POLL_S  # look at once
 
     def _next(self, now: float) -> float:
         limit, lead = self.row["time_limit_s"], self.row["signal_lead_s"]
