@@ -66,7 +66,9 @@ class JobRecord:
 
     @property
     def ended(self) -> bool:
-        return self.state in ENDED or self.state == GONE
+        # Accounting keeps "REQUEUED" as the last word on a run that was requeued.
+        requeued = self.state == "REQUEUED" and self.ended_at is not None
+        return self.state in ENDED or self.state == GONE or requeued
 
     @property
     def live(self) -> bool:
