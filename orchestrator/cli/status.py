@@ -1,0 +1,111 @@
+"""``status``: how runs go."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from resiliency.errors import TrainmasterError
+
+from ..session import Session
+from .common import HomeOption, JsonOption, console, emit, errors_shown, home_of, note, say
+from .show import clock_time, duration, style
+
+EXAMPLE = "Example: python -m orchestrator status quickstart --follow      Newest runs: python -m orchestrator status"
+
+
+def command(
+    run: Annotated[
+        str | None, typer.Argument(metavar="[RUN]", help="Run id, a prefix, or its directory; none: list runs.")
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Show it live until the run is over.")] = False,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="List every run, not only the newest 20.")] = False,
+    refresh: Annotated[
+        bool, typer.Option("--refresh/--no-refresh", help="Ask the scheduler first and do what follows from it.")
+    ] = True,
+    exit_code: Annotated[
+        bool, typer.Option("--exit-code", help="Exit 0 complete, 10 stopped or cancelled, 11 not finished.")
+    ] = False,
+    home: HomeOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show runs, or one run with its stages, attempts, causes and figures.
+
+    Unfinished runs are reconciled first, as `tick` does, unless --no-refresh.
+    """
+    with errors_shown():
+        session = Session(home_of(home))
+        if run is None and not follow:
+            if exit_code:
+                raise TrainmasterError("--exit-code needs a RUN", hint="python -m orchestrator status RUN --exit-code")
+            problems = session.reconcile(session.active(), lock_wait_s=2.0).problems if refresh else []
+            _list(session, everything=everything, json=json)
+            _notes(problems)
+            return
+        found = session.find(run)
+        if follow:
+            from .follow import follow as follow_run
+
+            raise typer.Exit(follow_run(session, found, quiet=json))
+        word = _one(session, found, refresh=refresh, json=json)
+        if exit_code:
+            raise typer.Exit({"complete": 0, "stopped": 10, "cancelled": 10}.get(word, 11))
+
+
+def _notes(problems: list[str]) -> None:
+    for problem in problems:
+        note(f"problem: {problem}")
+
+
+def _one(session: Session, found: Any, *, refresh: bool, json: bool) -> str:
+    from ..control import read_state
+    from .show import run_data
+
+    problems: list[str] = []
+    if refresh and found.paths.root in session.home.active_run_dirs():
+        report = session.reconcile([found], lock_wait_s=2.0)
+        problems = report.problems + [n for r in report.runs for n in r.notes]
+    state = read_state(found)
+    if json:
+        emit({**run_data(state), "problems": problems})
+    else:
+        from .follow import results
+        from .table import run_table
+
+        console().print(run_table(state, totals=found.plan.totals()))
+        for line in results(found, state):
+            say(line)
+        _notes(problems)
+    return state.status
+
+
+def _list(session: Session, *, everything: bool, json: bool) -> None:
+    from metrics.ledger import Ledger
+
+    if not session.home.ledger.exists():
+        rows: list[Any] = []
+    else:
+        with Ledger.open(session.home.ledger, readonly=True) as ledger:
+            rows = ledger.list_runs(limit=None if everything else 20)
+    if json:
+        emit({"runs": [vars(row) for row in rows]})
+        return
+    if not rows:
+        say("no runs yet; start with: python -m orchestrator init")
+        return
+    from rich.table import Table
+
+    table = Table()
+    for heading in ("run", "status", "stages", "cluster", "created", "took"):
+        table.add_column(heading, overflow="fold")
+    for row in rows:
+        table.add_row(
+            row.run,
+            f"[{style(row.status)}]{row.status}[/]" if style(row.status) else row.status,
+            f"{row.stages_complete}/{row.stages_total}",
+            row.cluster or "-",
+            clock_time(row.created_at),
+            duration(row.finished_at - row.created_at) if row.finished_at and row.created_at else "-",
+        )
+    console().print(table)
