@@ -50,6 +50,7 @@ class Source:
     data: Any = None
     lines: dict[Path, int] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
+    spoilt: set[Path] = field(default_factory=set)  # paths whose value is a stand-in after a fault
 
 
 def decode(raw: bytes, file: str) -> str:
@@ -139,6 +140,8 @@ def _syntax(error: Exception, file: str) -> Fault:
         expected = "one document (no second '---')"
     elif "mapping values are not allowed" in problem:
         expected = "quotes around a value that contains ': '"
+    elif "but got '{'" in problem:
+        expected = "quotes around ${…} inside { }"
     return Fault(file, mark.line + 1 if mark else 0, "", f"not YAML: {problem}", expected)
 
 
@@ -230,17 +233,20 @@ class _Builder:
         text = node.value
         if "\0" in text or not _encodable(text):
             self.fault(node, path, "a character that cannot be written (NUL or half a surrogate)")
+            self.source.spoilt.add(path)
             return ""
         if node.tag in (_PREFIX + "str", _PREFIX + "merge"):
             if node.style is not None or node.tag == _PREFIX + "merge":
                 return text
         else:
             self.fault(node, path, f"the tag {_short(node.tag)} is not supported", "a plain value")
+            self.source.spoilt.add(path)
             return text
         try:
             return plain(text)
         except ValueError as error:
             self.fault(node, path, str(error), "a number that a computer can keep")
+            self.source.spoilt.add(path)
             return 0
 
 

@@ -1,0 +1,62 @@
+"""What looks like a credential. Names and shapes only; a value is never repeated in a message.
+
+The shapes are the publicly documented prefixes of well-known issuers. ``tests/orchestrator/test_spec_secrets.py``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_SECRET_WORDS: Final = {
+    "TOKEN",
+    "SECRET",
+    "PASSWORD",
+    "PASSWD",
+    "PASSPHRASE",
+    "CREDENTIAL",
+    "CREDENTIALS",
+    "APIKEY",
+    "SECRETKEY",
+    "ACCESSKEY",
+}
+_KEY_OWNERS: Final = {"API", "ACCESS", "SECRET", "PRIVATE", "AUTH", "SIGNING", "ENCRYPTION", "LICENSE"}
+# HF_TOKEN_FILE names a file, MAX_TOKEN_COUNT counts: the secret itself is elsewhere.
+_HARMLESS_ENDS: Final = {"FILE", "PATH", "DIR", "NAME", "COUNT", "LENGTH", "LIMIT", "TIMEOUT", "TYPE"}
+
+_SHAPES: Final = re.compile(
+    r"(?<![A-Za-z0-9])(?:"
+    r"hf_[A-Za-z0-9]{20,}"  # Hugging Face
+    r"|gh[pousr]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{30,}"  # GitHub
+    r"|glpat-[A-Za-z0-9_-]{18,}"  # GitLab
+    r"|sk-(?:proj-|ant-[a-z0-9]+-)?[A-Za-z0-9_-]{24,}"  # OpenAI, Anthropic
+    r"|nvapi-[A-Za-z0-9_-]{30,}"  # NVIDIA
+    r"|(?:AKIA|ASIA)[0-9A-Z]{16}"  # AWS key id
+    r"|AIza[0-9A-Za-z_-]{35}"  # Google
+    r"|xox[abeoprs]-[0-9A-Za-z-]{10,}"  # Slack
+    r"|eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}"  # JSON web token
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----"
+    r"|[a-z][a-z0-9+.-]*://[^\s/:@]+:[^\s/:@]+@"  # user:password in a URL
+    r")"
+)
+
+
+def secret_name(name: str) -> bool:
+    """Whether a variable of this name would hold a secret: ``HF_TOKEN``, ``WANDB_API_KEY``; not
+    ``TOKENIZERS_PARALLELISM`` or ``KEY_FILE``."""
+    words = [w for w in name.upper().split("_") if w]
+    if not words or words[-1] in _HARMLESS_ENDS:
+        return False
+    if _SECRET_WORDS & set(words):
+        return True
+    return any(b in ("KEY", "KEYS") and a in _KEY_OWNERS for a, b in zip(words, words[1:], strict=False))
+
+
+def harmless_value(value: str) -> bool:
+    """A switch or an empty value is no secret whatever its name."""
+    return value.strip().lower() in ("", "0", "1", "true", "false", "yes", "no", "on", "off", "none")
+
+
+def secret_shape(text: str) -> bool:
+    """Whether the text contains something with the shape of a credential."""
+    return bool(_SHAPES.search(text))
