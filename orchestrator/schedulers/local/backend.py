@@ -12,9 +12,8 @@ import os
 import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from orchestrator.schedulers.base import JobSpec
 from resiliency import durable
 from resiliency.contract import COMMENT_PREFIX
 from resiliency.crashpoint import point
@@ -22,10 +21,13 @@ from resiliency.edges import Clock, SystemClock
 from resiliency.errors import SchedulerError, SubmissionRejected, TrainmasterError
 from resiliency.jobstate import JobRecord, Observation
 
+from .. import render as templates
+from ..base import JobSpec
 from . import passes, process, queue, spawn
-from . import script as scripts
 from .process import Identity
 from .schema import connect
+
+TEMPLATE: Final = "local.sh.j2"
 
 
 class LocalScheduler:
@@ -34,6 +36,7 @@ class LocalScheduler:
     ``max_running``: jobs at once. ``cpus``: CPUs to share out (None: all of the machine).
     ``kill_wait_s``: seconds from SIGTERM to SIGKILL, Slurm's KillWait (None: 5). ``pass_env``:
     names of variables every job gets from the submitting environment when set.
+    ``template_dir``: as for :func:`orchestrator.schedulers.render.render`.
     """
 
     kind = "local"
@@ -49,11 +52,13 @@ class LocalScheduler:
         clock: Clock | None = None,
         environ: Mapping[str, str] | None = None,
         pass_env: Sequence[str] = (),
+        template_dir: Path | None = None,
     ) -> None:
         self.cluster = cluster
         self.path = os.path.abspath(os.path.join(home, "local", "queue.db"))
         self._clock = clock or SystemClock()
         self._environ = os.environ if environ is None else environ
+        self._template_dir = template_dir
         self._pass_env = tuple(pass_env)
         self._settings = {
             "max_running": None if max_running is None else float(max_running),
@@ -64,8 +69,8 @@ class LocalScheduler:
     # -- the Protocol --------------------------------------------------------------------------
 
     def render(self, job: JobSpec) -> str:
-        """The script as text. Pure. Raises SubmissionRejected for values no shell can carry."""
-        return scripts.render(job)
+        """The script as text. Pure. Raises SpecError for a value that cannot be written safely."""
+        return templates.render(job, template=TEMPLATE, template_dir=self._template_dir)
 
     def submit(
         self, job: JobSpec, script: Path, *, after: Sequence[str] = (), held: bool = False
@@ -205,7 +210,6 @@ class LocalScheduler:
     # -- within --------------------------------------------------------------------------------
 
     def _columns(self, job: JobSpec, path: Path, held: bool) -> dict[str, Any]:
-        scripts.check(job)
         if missing := spawn.missing(job.env_from, self._environ):
             raise SubmissionRejected(
                 f"{job.token}: env_from names {', '.join(missing)}, not set where you submit from",

@@ -345,7 +345,8 @@ def set_pending(path: str, job: int, doing: str, **columns: Any) -> None:
 def rows_of(db: sqlite3.Connection, jobs: Collection[int]) -> list[sqlite3.Row]:
     """Every attempt of these jobs, oldest first per job."""
     return db.execute(
-        """SELECT attempt.*, job.token, job.held, job.phase, job.env_from, job.restart_count AS latest
+        """SELECT attempt.*, job.token, job.held, job.phase, job.env_from,
+           job.restart_count AS latest
            FROM attempt JOIN job ON job.id = attempt.job
            WHERE attempt.job IN (SELECT value FROM json_each(?))
            ORDER BY attempt.job, attempt.restart_count""",
