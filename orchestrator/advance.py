@@ -180,7 +180,11 @@ def _finish(
     if rejected:
         why_not = rejected[-1].reason
         act = StopStage(
-            stage.name, stage.epoch, "rejected-by-scheduler", f"submission refused: {why_not}", "config_error"
+            stage.name,
+            stage.epoch,
+            "rejected-by-scheduler",
+            f"submission refused: {why_not}",
+            "config_error",
         )
         return [act, *_cancel(stage, act.reason, pending_only=True)]
 
@@ -202,14 +206,10 @@ def _finish(
         if decision.rule == "budget:max-links" and stage.live_links():
             return acts
         if decision.action is Action.STOP:
-            stop_act = StopStage(
-                stage.name, stage.epoch, decision.rule, decision.reason, decision.category
-            )
+            stop_act = StopStage(stage.name, stage.epoch, decision.rule, decision.reason, decision.category)
             return [*acts, stop_act, *_cancel(stage, stop_act.reason, pending_only=True)]
         if decision.action is Action.HOLD and stage.held is None:
-            hold = HoldStage(
-                stage.name, stage.epoch, decision.rule, decision.reason, decision.category
-            )
+            hold = HoldStage(stage.name, stage.epoch, decision.rule, decision.reason, decision.category)
             return [*acts, hold, *_cancel(stage, hold.reason, pending_only=True)]
     if stage.held is not None:
         return [*acts, *_cancel(stage, "the stage is held", pending_only=True)]
@@ -225,9 +225,7 @@ def _counts(stage: Stage, attempt: Attempt) -> bool:
     )
 
 
-def _why_stopped(
-    state: RunState, need: str, stopped_now: Mapping[str, StopStage]
-) -> tuple[str, str] | None:
+def _why_stopped(state: RunState, need: str, stopped_now: Mapping[str, StopStage]) -> tuple[str, str] | None:
     if need in stopped_now:
         return stopped_now[need].reason, stopped_now[need].category
     other = state.stages.get(need)
@@ -262,9 +260,7 @@ def _release(stage: Stage, chain: StageChain) -> list[Act]:
             continue  # a person's hold is a person's to release
         earlier = sum(len(a.releases) for a in stage.attempts_of(attempt.token))
         if earlier < chain.budgets.launch:
-            acts.append(
-                ReleaseJob(stage.name, attempt.id, attempt.token, attempt.job_id, record.reason)
-            )
+            acts.append(ReleaseJob(stage.name, attempt.id, attempt.token, attempt.job_id, record.reason))
     return acts
 
 
@@ -294,9 +290,7 @@ def _submit(
         return []  # settle those first: their job, if it exists, is the next link
     live = stage.live_links()
     waiting = [
-        need
-        for need in chain.needs
-        if need not in completed_now and state.stage(need).completed is None
+        need for need in chain.needs if need not in completed_now and state.stage(need).completed is None
     ]
     if any(need not in tails for need in waiting):
         return []  # nothing to queue behind: the needed stage is held, or unsettled

@@ -15,7 +15,7 @@ from resiliency import artifact, durable
 from resiliency.edges import Clock, SystemClock
 from resiliency.errors import LockBusy, SchedulerError, TrainmasterError
 from resiliency.jobstate import GONE, JobRecord, Observation
-from resiliency.journal import JournalWriter, login_writer, read_control
+from resiliency.journal import JournalWriter, files, login_writer, read_control
 from resiliency.state import Attempt, RunState, Stage, fold
 
 from . import advance as adv
@@ -75,9 +75,10 @@ def reconcile(
         scheduler = scheduler_for(run)
         groups.setdefault((scheduler.kind, scheduler.cluster), (scheduler, []))[1].append(run)
     for scheduler, members in groups.values():
-        looks = {run.id: read_state(run) for run in members}
-        wanted = {run.id: _wanted(looks[run.id]) for run in members}
-        seen, began = _observe(scheduler, looks.values(), wanted.values(), clock)
+        looks = {run.id: View.of(run) for run in members}
+        wanted = {run.id: _wanted(looks[run.id].state) for run in members}
+        states = [look.state for look in looks.values()]
+        seen, began = _observe(scheduler, states, wanted.values(), clock)
         report.problems += seen.problems
         for run in members:
             try:
@@ -85,6 +86,7 @@ def reconcile(
                     report.runs.append(
                         _advance_run(
                             run,
+                            looks[run.id],
                             scheduler,
                             seen,
                             began,
@@ -95,7 +97,7 @@ def reconcile(
                         )
                     )
             except LockBusy as error:
-                report.runs.append(RunReport(run.id, notes=[error.message], state=looks[run.id]))
+                report.runs.append(RunReport(run.id, notes=[error.message], state=looks[run.id].state))
             except TrainmasterError as error:
                 report.problems.append(f"{run.id}: {error}")
     report.problems += index(home, runs)
@@ -105,13 +107,36 @@ def reconcile(
 
 def read_state(run: Run) -> RunState:
     """Fold a run's journal (of progress only the latest word)."""
-    events, _ = read_control(run.paths.journal)
-    state = fold(events)
-    state.run = run.id
-    for stage in run.plan.stages:
-        folded = state.stage(stage.name)
-        folded.kind, folded.needs = stage.kind, tuple(stage.needs)
-    return state
+    return View.of(run).state
+
+
+@dataclass(frozen=True)
+class View:
+    """A run's folded state, and how far the journal had been written when it was read."""
+
+    state: RunState
+    decided: dict[str, str]  # attempt -> rule of its journaled decision
+    extent: tuple[tuple[str, int], ...]
+
+    @classmethod
+    def of(cls, run: Run) -> View:
+        extent = _extent(run)  # before reading: what comes later is seen as new
+        events, _ = read_control(run.paths.journal)
+        state = fold(events)
+        state.run = run.id
+        for stage in run.plan.stages:
+            folded = state.stage(stage.name)
+            folded.kind, folded.needs = stage.kind, tuple(stage.needs)
+        decided = {e.attempt: str(e.data.get("rule")) for e in events if e.type == "decision" and e.attempt}
+        return cls(state, decided, extent)
+
+    def fresh(self, run: Run) -> View:
+        """This view, or a new one if the journal has grown since."""
+        return self if _extent(run) == self.extent else View.of(run)
+
+
+def _extent(run: Run) -> tuple[tuple[str, int], ...]:
+    return tuple((path.name, path.stat().st_size) for path in files(run.paths.journal))
 
 
 @dataclass(frozen=True)
@@ -155,6 +180,7 @@ def _observe(
 
 def _advance_run(
     run: Run,
+    view: View,
     scheduler: Scheduler,
     seen: Observation,
     began: float,
@@ -166,47 +192,38 @@ def _advance_run(
 ) -> RunReport:
     report = RunReport(run.id)
     with JournalWriter(run.paths.journal, run=run.id, writer=login_writer(), clock=clock) as journal:
-        state = read_state(run)
-        if state.created is None:
+        view = view.fresh(run)
+        if view.state.created is None:
             journal.append("run.created", run.created_event(), sync=True)
-        _record(run, state, scheduler, seen, began, wanted, journal, clock)
+        _record(view.state, scheduler, seen, began, wanted, journal)
         submission.settle(
-            state,
+            view.state,
             seen,
             observed_at=began,
             asked=wanted.tokens,
             settle_s=run.plan.settle_s,
             journal=journal,
         )
-        state = read_state(run)
+        view = view.fresh(run)
         if act:
             # Twice: completing or stopping a stage in the first round can start or end others.
             for _ in range(2):
                 acts = adv.advance(
-                    state,
+                    view.state,
                     run.plan.stages,
                     artifact_ok=lambda name: artifact_ok(run, name),
-                    decided=_decided(run),
+                    decided=view.decided,
                 )
                 if not acts:
                     break
                 report.acts += acts
-                report.outcomes += carry_out(
-                    run, acts, state, scheduler, journal, report.notes, on_outcome
-                )
-                state = read_state(run)
-                if report.outcomes and report.outcomes[-1].word != "accepted":
+                outcomes = carry_out(run, acts, view.state, scheduler, journal, report.notes, on_outcome)
+                report.outcomes += outcomes
+                view = view.fresh(run)
+                if any(outcome.word != "accepted" for outcome in outcomes):
                     break
-        report.state = state
+        report.state = view.state
     return report
-
-
-def _decided(run: Run) -> dict[str, str]:
-    """Attempt → rule of its journaled decision."""
-    events, _ = read_control(run.paths.journal)
-    return {
-        e.attempt: str(e.data.get("rule")) for e in events if e.type == "decision" and e.attempt
-    }
 
 
 def artifact_ok(run: Run, stage: str) -> bool:
@@ -218,14 +235,12 @@ def artifact_ok(run: Run, stage: str) -> bool:
 
 
 def _record(
-    run: Run,
     state: RunState,
     scheduler: Scheduler,
     seen: Observation,
     began: float,
     wanted: _Wanted,
     journal: JournalWriter,
-    clock: Clock,
 ) -> None:
     """Journal what changed in the scheduler's word about this run's jobs."""
     by_job: dict[str, list[JobRecord]] = {}
@@ -373,9 +388,7 @@ def carry_out(
     return outcomes
 
 
-def _release(
-    one: adv.ReleaseJob, scheduler: Scheduler, journal: JournalWriter, notes: list[str]
-) -> None:
+def _release(one: adv.ReleaseJob, scheduler: Scheduler, journal: JournalWriter, notes: list[str]) -> None:
     try:
         scheduler.release(one.job_id)
     except SchedulerError as error:

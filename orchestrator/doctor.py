@@ -46,8 +46,6 @@ def examine(home: Home, profile: Profile, runner: Runner) -> list[Check]:
 
 def _python() -> Check:
     version = platform.python_version()
-    if sys.version_info < (3, 10):
-        return Check("python", "fail", version, "use Python 3.10 or newer")
     return Check("python", "ok", f"{version} ({sys.executable})")
 
 
@@ -84,7 +82,12 @@ def _filesystem(path: Path) -> str:
 def _home(home: Home) -> Check:
     why = _writable(home.root)
     if why:
-        return Check("home", "fail", f"{home.root}: {why}", "set TRAINMASTER_HOME to a directory you can write")
+        return Check(
+            "home",
+            "fail",
+            f"{home.root}: {why}",
+            "set TRAINMASTER_HOME to a directory you can write",
+        )
     return Check("home", "ok", f"{home.root} ({_filesystem(home.root)})")
 
 
@@ -92,7 +95,12 @@ def _runs(home: Home, profile: Profile) -> Check:
     root = Path(profile.runs_dir).expanduser() if profile.runs_dir else home.default_runs
     why = _writable(root)
     if why:
-        return Check("runs directory", "fail", f"{root}: {why}", "set runs_dir in clusters.yaml to your scratch space")
+        return Check(
+            "runs directory",
+            "fail",
+            f"{root}: {why}",
+            "set runs_dir in clusters.yaml to your scratch space",
+        )
     free = shutil.disk_usage(root).free / 1e9
     kind = _filesystem(root)
     detail = f"{root} ({kind}, {free:.0f} GB free)"
@@ -132,15 +140,21 @@ def _scheduler(home: Home, profile: Profile) -> list[Check]:
             text += f", {part['gpus_per_node']} GPUs a node"
         status = "ok" if part.get("up", True) else "warn"
         checks.append(
-            Check(f"partition {name}", status, text + (", default" if part.get("default") else ""),
-                  "" if status == "ok" else "it is down: ask the site, or choose another partition")
+            Check(
+                f"partition {name}",
+                status,
+                text + (", default" if part.get("default") else ""),
+                "" if status == "ok" else "it is down: ask the site, or choose another partition",
+            )
         )
     if facts.get("accounts"):
         checks.append(Check("accounts", "ok", ", ".join(facts["accounts"])))
     limits = {k: v for k, v in dict(facts.get("limits", {})).items() if v is not None}
     if limits:
         checks.append(Check("limits", "ok", ", ".join(f"{k}={v}" for k, v in limits.items())))
-    if facts.get("accounting"):
+    if profile.scheduler == "local":
+        checks.append(Check("accounting", "ok", "kept by the local scheduler itself"))
+    elif facts.get("accounting"):
         checks.append(Check("accounting", "ok", "sacct answers: causes and history are complete"))
     else:
         checks.append(
@@ -171,32 +185,64 @@ def _scheduler(home: Home, profile: Profile) -> list[Check]:
 _TRAINING: tuple[tuple[str, str, str], ...] = (
     ("torch", "fail", "install the training extra: pip install 'trainmaster[train]'"),
     ("megatron-core", "fail", "install the training extra: pip install 'trainmaster[train]'"),
-    ("nvidia-resiliency-ext", "warn", "install the training extra; until then torchrun launches the ranks"),
-    ("transformer-engine", "warn", "GPU only: pip install --no-build-isolation 'trainmaster[te]'; "
-     "until then Megatron's local layers are used"),
+    (
+        "nvidia-resiliency-ext",
+        "warn",
+        "install the training extra; until then torchrun launches the ranks",
+    ),
+    (
+        "transformer-engine",
+        "warn",
+        "GPU only: pip install --no-build-isolation 'trainmaster[te]'; "
+        "until then Megatron's local layers are used",
+    ),
 )
+
+
+_VERSIONS = """
+import importlib.metadata as m, sys
+for n in sys.argv[1:]:
+    try: print(n, m.version(n))
+    except m.PackageNotFoundError: print(n, "-")
+"""
 
 
 def _training(profile: Profile, runner: Runner) -> list[Check]:
     """Versions in the Python that stages run with (this one unless the profile names another)."""
     python = profile.environment.python if profile.environment else None
     if python and os.path.realpath(python) != os.path.realpath(sys.executable):
-        code = "import importlib.metadata as m, sys\nfor n in sys.argv[1:]:\n try: print(n, m.version(n))\n except m.PackageNotFoundError: print(n, '-')"
+        code = _VERSIONS
         done = runner([python, "-c", code, *(n for n, _, _ in _TRAINING)], timeout_s=30)
         if not done.ok:
-            return [Check("training python", "fail", f"{python}: {done.stderr.strip()[-200:]}", "correct environment.python in clusters.yaml")]
+            return [
+                Check(
+                    "training python",
+                    "fail",
+                    f"{python}: {done.stderr.strip()[-200:]}",
+                    "correct environment.python in clusters.yaml",
+                )
+            ]
         found = dict(line.split(None, 1) for line in done.stdout.splitlines() if " " in line)
-        version: Callable[[str], str | None] = lambda name: None if found.get(name, "-") == "-" else found[name]
+
+        def version(name: str) -> str | None:
+            return None if found.get(name, "-") == "-" else found[name]
+
     else:
-        version = _version
+        version = _version  # type: ignore[assignment]
     checks = []
     for name, missing, fix in _TRAINING:
         have = version(name)
         if have:
             checks.append(Check(name, "ok", have))
         else:
-            checks.append(Check(name, missing if profile.container is None else "unknown",
-                                "not installed in this Python", fix))
+            checks.append(
+                Check(
+                    name,
+                    missing if profile.container is None else "unknown",
+                    "not installed in this Python",
+                    fix,
+                )
+            )
     gpus = shutil.which("nvidia-smi")
     if gpus:
         done = runner(["nvidia-smi", "-L"], timeout_s=20)

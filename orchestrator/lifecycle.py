@@ -27,9 +27,7 @@ def _chosen(state: RunState, run: Run, wanted: Sequence[str]) -> list[str]:
 def _append(session: Session, run: Run, type_: str, stages: dict[str, int]) -> None:
     session.home.mark_active(run.paths.root)
     point(f"{type_}.before")
-    with JournalWriter(
-        run.paths.journal, run=run.id, writer=login_writer(), clock=session.clock
-    ) as journal:
+    with JournalWriter(run.paths.journal, run=run.id, writer=login_writer(), clock=session.clock) as journal:
         journal.append(type_, {"stages": stages, "by": getpass.getuser()}, sync=True)
     point(f"{type_}.after")
 
@@ -44,7 +42,8 @@ def cancel(session: Session, run: Run, wanted: Sequence[str]) -> list[str]:
         stages = {
             name: state.stage(name).epoch
             for name in _chosen(state, run, wanted)
-            if state.stage(name).completed is None and state.stage(name).epoch not in state.stage(name).cancels
+            if state.stage(name).completed is None
+            and state.stage(name).epoch not in state.stage(name).cancels
         }
         if stages:
             _append(session, run, "run.cancelled", stages)

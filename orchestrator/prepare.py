@@ -43,7 +43,8 @@ class Ready:
         if self.faults:
             count = len(self.faults)
             raise SpecError(
-                f"{self.loaded.path}: {count} fault{'s' if count > 1 else ''} against cluster {self.plan.cluster}",
+                f"{self.loaded.path}: {count} fault{'s' if count > 1 else ''} against cluster "
+                f"{self.plan.cluster}",
                 hint="correct them, or see what the cluster offers: python -m orchestrator doctor",
                 faults=tuple(self.faults),
             )
@@ -91,6 +92,7 @@ def missing_environment(plan: RunPlan) -> list[str]:
         for name in stage.job(1).env_from:
             if name not in os.environ:
                 faults.append(
-                    f"stage {stage.name}: env_from names {name}, which is not set here; export it and try again"
+                    f"stage {stage.name}: env_from names {name}, which is not set here; "
+                    "export it and try again"
                 )
     return faults

@@ -98,9 +98,19 @@ def submit_links(
                 stage=act.stage,
             )
         elif outcome.word == "rejected":
-            journal.append("submission.rejected", {"token": token, "reason": outcome.reason}, stage=act.stage, sync=True)
+            journal.append(
+                "submission.rejected",
+                {"token": token, "reason": outcome.reason},
+                stage=act.stage,
+                sync=True,
+            )
         elif outcome.word == "uncertain":
-            journal.append("submission.uncertain", {"token": token, "reason": outcome.reason}, stage=act.stage, sync=True)
+            journal.append(
+                "submission.uncertain",
+                {"token": token, "reason": outcome.reason},
+                stage=act.stage,
+                sync=True,
+            )
         point("submit.after_outcome")
         outcomes.append(outcome)
         on_outcome(outcome)
@@ -110,7 +120,11 @@ def submit_links(
                 unsent.insert(0, act)
             journal.append_many(
                 [
-                    ("submission.absent", {"token": a.token(run), "reason": "not sent"}, {"stage": a.stage})
+                    (
+                        "submission.absent",
+                        {"token": a.token(run), "reason": "not sent"},
+                        {"stage": a.stage},
+                    )
                     for a in unsent
                 ],
                 sync=True,
@@ -187,9 +201,7 @@ def settle(
         first = link.first_negative
         newest = max(link.intents, default=0.0)
         if settle_s <= 0 or (
-            first is not None
-            and observed_at - first >= settle_s
-            and observed_at - newest >= settle_s
+            first is not None and observed_at - first >= settle_s and observed_at - newest >= settle_s
         ):
             written.append(
                 journal.append(

@@ -56,7 +56,9 @@ def seal(directory: Path, kind: str, meta: Mapping[str, Any] | None = None) -> M
             files[name] = {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
     manifest = Manifest(kind, dict(meta or {}), files)
     text = json.dumps(
-        {"v": SCHEMA_VERSION, "kind": kind, "meta": manifest.meta, "files": files}, indent=1, sort_keys=True
+        {"v": SCHEMA_VERSION, "kind": kind, "meta": manifest.meta, "files": files},
+        indent=1,
+        sort_keys=True,
     )
     write_atomic(directory / MANIFEST, text + "\n")
     return manifest

@@ -63,12 +63,20 @@ _STATE_CATEGORY = {
     "OUT_OF_MEMORY": ("host_oom", 1.0),
     "REVOKED": ("requeued", 0.9),
 }
-_DRAIN_CATEGORY = {"time_limit": "time_limit", "preempted": "preempted", "cancelled": "user_cancelled"}
+_DRAIN_CATEGORY = {
+    "time_limit": "time_limit",
+    "preempted": "preempted",
+    "cancelled": "user_cancelled",
+}
 
 
 def _verdict(name: str, reason: str, confidence: float, *evidence: str) -> Verdict:
     return Verdict(
-        name, reason, confidence=confidence, evidence=tuple(e for e in evidence if e), signature=name
+        name,
+        reason,
+        confidence=confidence,
+        evidence=tuple(e for e in evidence if e),
+        signature=name,
     )
 
 
@@ -86,7 +94,9 @@ def diagnose(seen: AttemptEvidence) -> Verdict:
         return _verdict("healthy", "complete", 1.0, word, exited)
     if state == "CANCELLED":
         if seen.cancelled_by_us:
-            return _verdict("planned_rollover", "cancelled by Trainmaster, no longer needed", 1.0, word)
+            return _verdict(
+                "planned_rollover", "cancelled by Trainmaster, no longer needed", 1.0, word
+            )
         return _verdict("user_cancelled", "cancelled by a person (scancel)", 0.9, word)
     if state in _STATE_CATEGORY:
         name, sure = _STATE_CATEGORY[state]
@@ -111,7 +121,9 @@ def diagnose(seen: AttemptEvidence) -> Verdict:
     if seen.drain_reason in _DRAIN_CATEGORY and code not in (None, exitcodes.NEEDS_HUMAN):
         # It was told to stop and did not manage to save; the order to stop is still the cause.
         name = _DRAIN_CATEGORY[seen.drain_reason]
-        return _verdict(name, f"asked to stop ({seen.drain_reason}), did not save in time", 0.8, exited)
+        return _verdict(
+            name, f"asked to stop ({seen.drain_reason}), did not save in time", 0.8, exited
+        )
     if code == exitcodes.RERUN_ELSEWHERE:
         return _verdict("sdc_suspected", exitcodes.describe(code), 0.6, exited)
     if code == exitcodes.RESULT_REJECTED:

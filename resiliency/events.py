@@ -116,6 +116,7 @@ def encode(event: Event) -> str:
     return f'{body},"crc":"{zlib.crc32(body.encode()):08x}"}}'
 
 
+_INT = 2**63
 _TAIL = len(',"crc":"00000000"}')
 
 
@@ -140,12 +141,16 @@ def decode(line: str | bytes) -> Event:
         ts, mono = float(record["ts"]), float(record.get("mono", 0.0))
         if not (math.isfinite(ts) and math.isfinite(mono)):
             raise BadEvent("time is not finite")
-        for name in ("stage", "attempt", "node"):
-            if not isinstance(record.get(name), str | None):
+        for name in ("type", "run", "writer", "stage", "attempt", "node"):
+            text = record.get(name)
+            if not isinstance(text, str | None):
                 raise BadEvent(f"{name} is not text")
-        for name in ("cycle", "rank"):
-            if not isinstance(record.get(name), int | None):
-                raise BadEvent(f"{name} is not a whole number")
+            if text is not None and not text.isascii():
+                text.encode()  # a lone surrogate fits in no file name or table
+        for name in ("seq", "cycle", "rank"):
+            number = record.get(name)
+            if not isinstance(number, int | None) or not -_INT <= (number or 0) < _INT:
+                raise BadEvent(f"{name} is not a whole number of 64 bits")
         return Event(
             type=str(record["type"]),
             run=str(record["run"]),

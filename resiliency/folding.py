@@ -47,8 +47,12 @@ def _latest(words: Words, name: str, event: Event, *, at: int = 0) -> bool:
     return True
 
 
-def _step(data: Mapping[str, Any]) -> int:
-    return int(data.get("step") or 0)
+def step_of(data: Mapping[str, Any]) -> int:
+    """The step an event speaks of; raises TypeError, ValueError or OverflowError if it is none."""
+    step = int(data.get("step") or 0)
+    if not 0 <= step < 2**63:
+        raise ValueError(f"step {step} is out of range")
+    return step
 
 
 def _apply(state: RunState, event: Event) -> None:
@@ -192,12 +196,12 @@ def _apply_attempt(state: RunState, event: Event) -> None:
         if _earliest(words, kind, event):
             attempt.error = dict(data)
     elif kind == "workload.resumed":
-        step = _step(data)
+        step = step_of(data)
         known = attempt.resumed_from
         attempt.resumed_from = step if known is None else min(known, step)
         attempt.step = max(attempt.step or 0, step)
     elif kind == "checkpoint.committed":
-        step = _step(data)
+        step = step_of(data)
         attempt.checkpoint_step = max(attempt.checkpoint_step or 0, step)
         attempt.step = max(attempt.step or 0, step)
     elif kind == "progress":
@@ -205,7 +209,7 @@ def _apply_attempt(state: RunState, event: Event) -> None:
 
 
 def _progress(attempt: Attempt, event: Event) -> None:
-    step, data, words = _step(event.data), event.data, attempt.words
+    step, data, words = step_of(event.data), event.data, attempt.words
     attempt.step = max(attempt.step or 0, step)
     attempt.last_progress_ts = max(attempt.last_progress_ts or 0.0, event.ts)
     if _latest(words, "section", event, at=step):

@@ -179,7 +179,11 @@ class Stage:
         if self.epoch in self.stops:
             return self.stops[self.epoch]
         if self.epoch in self.cancels:
-            return {"rule": "user-cancelled", "reason": "cancelled by a person", "category": "user_cancelled"}
+            return {
+                "rule": "user-cancelled",
+                "reason": "cancelled by a person",
+                "category": "user_cancelled",
+            }
         return None
 
     @property
@@ -241,7 +245,9 @@ class Stage:
             return "cancelled" if stop.get("category") == "user_cancelled" else "stopped"
         if self.held:
             return "held"
-        if any(a.state in ("RUNNING", "COMPLETING") and not a.ended for a in self.attempts.values()):
+        if any(
+            a.state in ("RUNNING", "COMPLETING") and not a.ended for a in self.attempts.values()
+        ):
             return "running"
         if self.live_links():
             return "queued"

@@ -25,7 +25,8 @@ def command(home: HomeOption = None, json: JsonOption = False) -> None:
                     "file": str(where.clusters),
                     "auto": auto,
                     "clusters": {
-                        n: (asdict(p) if is_dataclass(p) else p.model_dump(mode="json")) for n, p in profiles.items()
+                        n: (asdict(p) if is_dataclass(p) else p.model_dump(mode="json"))
+                        for n, p in profiles.items()
                     },
                 }
             )

@@ -21,11 +21,17 @@ if TYPE_CHECKING:
 
 HomeOption = Annotated[
     Path | None,
-    typer.Option("--home", envvar="TRAINMASTER_HOME", help="Where the ledger and cluster profiles are.", show_default="~/.trainmaster"),
+    typer.Option(
+        "--home",
+        envvar="TRAINMASTER_HOME",
+        help="Where the ledger and cluster profiles are.",
+        show_default="~/.trainmaster",
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 RunArgument = Annotated[
-    str | None, typer.Argument(metavar="[RUN]", help="Run id, a prefix of it, or its directory; default: the newest.")
+    str | None,
+    typer.Argument(metavar="[RUN]", help="Run id, a prefix of it, or its directory; default: the newest."),
 ]
 
 #: Exit codes of the command line; docs/cli.md lists them, tests keep the two the same.
@@ -66,6 +72,13 @@ def emit(data: Any) -> None:
 def say(text: str = "", *, stderr: bool = False) -> None:
     """Print a plain line, credentials redacted."""
     print(redact(text), file=sys.stderr if stderr else sys.stdout, flush=True)
+
+
+def cell(text: object) -> str:
+    """Text for a table's cell: credentials redacted, and no part of it read as markup."""
+    from rich.markup import escape
+
+    return escape(redact(str(text)))
 
 
 def note(text: str) -> None:

@@ -6,11 +6,16 @@ from typing import Annotated
 
 import typer
 
-from .common import HomeOption, JsonOption, console, emit, errors_shown, home_of
+from .common import HomeOption, JsonOption, cell, console, emit, errors_shown, home_of
 
 EXAMPLE = "Example: python -m orchestrator doctor --cluster local"
 
-_MARK = {"ok": "[green]ok[/]", "warn": "[yellow]WARN[/]", "fail": "[red]FAIL[/]", "unknown": "[dim]unknown[/]"}
+_MARK = {
+    "ok": "[green]ok[/]",
+    "warn": "[yellow]WARN[/]",
+    "fail": "[red]FAIL[/]",
+    "unknown": "[dim]unknown[/]",
+}
 
 
 def command(
@@ -41,7 +46,7 @@ def command(
             for heading in ("check", "", "what was found", "fix"):
                 table.add_column(heading, overflow="fold")
             for check in checks:
-                table.add_row(check.name, _MARK[check.status], check.detail, check.fix)
+                table.add_row(cell(check.name), _MARK[check.status], cell(check.detail), cell(check.fix))
             console().print(table)
         if failed:
             raise typer.Exit(1)

@@ -13,7 +13,7 @@ from resiliency.state import RunState
 from .. import control, runs
 from ..session import Session
 from .common import console, note, say
-from .show import number
+from .show import number, totals
 from .table import run_table
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def _loop(session: Session, run: runs.Run, show) -> RunState:  # type: ignore[no
         show(state, [*report.problems, *(n for r in report.runs for n in r.notes)])
         if state.finished:
             return state
-        if run.plan.scheduler == "local":
+        if run.plan.profile.scheduler == "local":
             time.sleep(_LOCAL_S)
             continue
         fingerprint = [(s.status, s.last_step()) for s in state.stages.values()]
@@ -73,7 +73,7 @@ def _live(session: Session, run: runs.Run, out: Console) -> RunState:
     with Live(console=out, refresh_per_second=4, transient=False) as live:
 
         def show(state: RunState, problems: list[str]) -> None:
-            table = run_table(state, totals=run.plan.totals())
+            table = run_table(state, totals=totals(run))
             live.update(Group(table, *(Text(f"note: {p}", style="yellow") for p in problems)))
 
         return _loop(session, run, show)
@@ -82,14 +82,14 @@ def _live(session: Session, run: runs.Run, out: Console) -> RunState:
 def _lines(session: Session, run: runs.Run) -> RunState:
     """One line per change: for logs and pipes."""
     shown: dict[str, str] = {}
-    totals = run.plan.totals()
+    steps = totals(run)
 
     def show(state: RunState, problems: list[str]) -> None:
         for stage in state.stages.values():
             line = stage.status
             step = stage.last_step()
             if step is not None:
-                line += f" step {step}" + (f"/{totals[stage.name]}" if totals.get(stage.name) else "")
+                line += f" step {step}" + (f"/{steps[stage.name]}" if steps.get(stage.name) else "")
                 losses = [a.loss for a in stage.chain() if a.loss is not None]
                 if losses:
                     line += f" loss {number(losses[-1])}"
@@ -114,11 +114,17 @@ def results(run: runs.Run, state: RunState) -> list[str]:
         metrics = stage.results.get("eval.result", {}).get("metrics", {})
         for name, value in metrics.items():
             if isinstance(value, (int, float)) and not isinstance(value, bool):
-                lines.append(f"{stage.name}: {name} = {value:.4f}" if isinstance(value, float) else f"{stage.name}: {name} = {value}")
+                lines.append(
+                    f"{stage.name}: {name} = {value:.4f}"
+                    if isinstance(value, float)
+                    else f"{stage.name}: {name} = {value}"
+                )
         stop = stage.stopped or stage.held
         if stop and stage.completed is None:
             lines.append(f"{stage.name} {stage.status}: {stop.get('reason', '')} [{stop.get('rule', '')}]")
     lines.append(f"files: {run.paths.root}")
     if state.status in ("stopped", "held"):
-        lines.append(f"next:  python -m orchestrator logs {run.id}   then: python -m orchestrator resume {run.id}")
+        lines.append(
+            f"next:  python -m orchestrator logs {run.id}   then: python -m orchestrator resume {run.id}"
+        )
     return lines

@@ -23,11 +23,14 @@ def command(
     stage: Annotated[str | None, typer.Option("--stage", "-s", help="Only this stage.")] = None,
     link: Annotated[int | None, typer.Option("--link", help="Only this link of the chain (from 1).")] = None,
     attempt: Annotated[
-        str | None, typer.Option("--attempt", help="Only this attempt: LINK.RESTART, such as 2.0, or a job id.")
+        str | None,
+        typer.Option("--attempt", help="Only this attempt: LINK.RESTART, such as 2.0, or a job id."),
     ] = None,
     node: Annotated[str | None, typer.Option("--node", help="Only this node.")] = None,
     lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Last lines of each file; 0: all.")] = 50,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on printing until the run is over.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on printing until the run is over.")
+    ] = False,
     home: HomeOption = None,
     json: JsonOption = False,
 ) -> None:

@@ -72,7 +72,17 @@ def show_plan(data: dict[str, Any]) -> None:
 
     out = console()
     table = Table(title=f"{data['name']} on {data['cluster']} ({data['scheduler']})", title_justify="left")
-    for heading in ("stage", "kind", "needs", "nodes", "GPUs/node", "time/link", "queued ahead", "links ≤", "node-hours ≤"):
+    for heading in (
+        "stage",
+        "kind",
+        "needs",
+        "nodes",
+        "GPUs/node",
+        "time/link",
+        "queued ahead",
+        "links ≤",
+        "node-hours ≤",
+    ):
         table.add_column(heading)
     for s in data["stages"]:
         hours = s["node_hours_at_most"]

@@ -10,6 +10,7 @@ from resiliency.state import Attempt, RunState, Stage
 
 from .. import advance as adv
 from ..control import Report
+from ..runs import Run
 
 _STYLE = {
     "complete": "green",
@@ -50,6 +51,16 @@ def clock_time(ts: float | None) -> str:
 def number(value: Any) -> str:
     """A loss as the journal has it: a number, or text such as ``nan``."""
     return f"{value:.4f}" if isinstance(value, (int, float)) else (str(value) if value is not None else "-")
+
+
+def totals(run: Run) -> dict[str, int]:
+    """Stage → steps it is to reach, where its spec says."""
+    found = {}
+    for stage in run.plan.stages:
+        steps = (stage.spec.get("train") or {}).get("steps")
+        if isinstance(steps, int):
+            found[stage.name] = steps
+    return found
 
 
 def attempt_data(attempt: Attempt) -> dict[str, Any]:
@@ -95,7 +106,13 @@ def stage_data(stage: Stage) -> dict[str, Any]:
         "category": (stop or {}).get("category", ""),
         "step": stage.last_step(),
         "links": [
-            {"link": s.link, "token": s.token, "outcome": s.outcome, "job_ids": s.job_ids, "reason": s.reason}
+            {
+                "link": s.link,
+                "token": s.token,
+                "outcome": s.outcome,
+                "job_ids": s.job_ids,
+                "reason": s.reason,
+            }
             for s in stage.links()
         ],
         "attempts": [attempt_data(a) for a in stage.chain()],
@@ -132,7 +149,9 @@ def act_line(act: adv.Act) -> str:
         return f"hold stage {act.stage}: {act.reason} [{act.rule}]"
     if isinstance(act, adv.StopStage):
         return f"stop stage {act.stage}: {act.reason} [{act.rule}]"
-    return f"{act.stage} {act.attempt}: {act.decision.action.value}: {act.decision.reason} [{act.decision.rule}]"
+    return (
+        f"{act.stage} {act.attempt}: {act.decision.action.value}: {act.decision.reason} [{act.decision.rule}]"
+    )
 
 
 def report_lines(report: Report) -> Iterator[str]:

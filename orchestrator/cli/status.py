@@ -9,23 +9,30 @@ import typer
 from resiliency.errors import TrainmasterError
 
 from ..session import Session
-from .common import HomeOption, JsonOption, console, emit, errors_shown, home_of, note, say
-from .show import clock_time, duration, style
+from .common import HomeOption, JsonOption, cell, console, emit, errors_shown, home_of, note, say
+from .show import clock_time, duration, style, totals
 
-EXAMPLE = "Example: python -m orchestrator status quickstart --follow      Newest runs: python -m orchestrator status"
+EXAMPLE = "Example: python -m orchestrator status quickstart --follow"
 
 
 def command(
     run: Annotated[
-        str | None, typer.Argument(metavar="[RUN]", help="Run id, a prefix, or its directory; none: list runs.")
+        str | None,
+        typer.Argument(metavar="[RUN]", help="Run id, a prefix, or its directory; none: list runs."),
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Show it live until the run is over.")] = False,
-    everything: Annotated[bool, typer.Option("--all", "-a", help="List every run, not only the newest 20.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Show it live until the run is over.")
+    ] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", "-a", help="List every run, not only the newest 20.")
+    ] = False,
     refresh: Annotated[
-        bool, typer.Option("--refresh/--no-refresh", help="Ask the scheduler first and do what follows from it.")
+        bool,
+        typer.Option("--refresh/--no-refresh", help="Ask the scheduler first and do what follows from it."),
     ] = True,
     exit_code: Annotated[
-        bool, typer.Option("--exit-code", help="Exit 0 complete, 10 stopped or cancelled, 11 not finished.")
+        bool,
+        typer.Option("--exit-code", help="Exit 0 complete, 10 stopped or cancelled, 11 not finished."),
     ] = False,
     home: HomeOption = None,
     json: JsonOption = False,
@@ -38,7 +45,9 @@ def command(
         session = Session(home_of(home))
         if run is None and not follow:
             if exit_code:
-                raise TrainmasterError("--exit-code needs a RUN", hint="python -m orchestrator status RUN --exit-code")
+                raise TrainmasterError(
+                    "--exit-code needs a RUN", hint="python -m orchestrator status RUN --exit-code"
+                )
             problems = session.reconcile(session.active(), lock_wait_s=2.0).problems if refresh else []
             _list(session, everything=everything, json=json)
             _notes(problems)
@@ -73,7 +82,7 @@ def _one(session: Session, found: Any, *, refresh: bool, json: bool) -> str:
         from .follow import results
         from .table import run_table
 
-        console().print(run_table(state, totals=found.plan.totals()))
+        console().print(run_table(state, totals=totals(found)))
         for line in results(found, state):
             say(line)
         _notes(problems)
@@ -82,14 +91,15 @@ def _one(session: Session, found: Any, *, refresh: bool, json: bool) -> str:
 
 def _list(session: Session, *, everything: bool, json: bool) -> None:
     from metrics.ledger import Ledger
+    from metrics.ledger.queries import list_runs, stages_of
 
-    if not session.home.ledger.exists():
-        rows: list[Any] = []
-    else:
+    rows, stages = [], {}
+    if session.home.ledger.exists():
         with Ledger.open(session.home.ledger, readonly=True) as ledger:
-            rows = ledger.list_runs(limit=None if everything else 20)
+            rows = list_runs(ledger, limit=None if everything else 20)
+            stages = stages_of(ledger, [row.run_id for row in rows])
     if json:
-        emit({"runs": [vars(row) for row in rows]})
+        emit({"runs": [{**vars(row), "stages": [vars(s) for s in stages[row.run_id]]} for row in rows]})
         return
     if not rows:
         say("no runs yet; start with: python -m orchestrator init")
@@ -97,15 +107,31 @@ def _list(session: Session, *, everything: bool, json: bool) -> None:
     from rich.table import Table
 
     table = Table()
-    for heading in ("run", "status", "stages", "cluster", "created", "took"):
+    for heading in ("run", "status", "stages", "cluster", "created", "took", "now"):
         table.add_column(heading, overflow="fold")
     for row in rows:
+        own = stages[row.run_id]
+        took = row.finished_at - row.created_at if row.finished_at and row.created_at else None
         table.add_row(
-            row.run,
+            row.run_id,
             f"[{style(row.status)}]{row.status}[/]" if style(row.status) else row.status,
-            f"{row.stages_complete}/{row.stages_total}",
+            f"{sum(s.status == 'complete' for s in own)}/{len(own)}",
             row.cluster or "-",
             clock_time(row.created_at),
-            duration(row.finished_at - row.created_at) if row.finished_at and row.created_at else "-",
+            duration(took),
+            cell(_now(own)),
         )
     console().print(table)
+
+
+def _now(stages: list[Any]) -> str:
+    """What a run is at: the stage under way with its step, or why it stopped."""
+    for stage in stages:
+        if stage.status in ("running", "queued", "uncertain", "held"):
+            step = f" step {stage.step}" if stage.step is not None else ""
+            total = f"/{stage.total_steps}" if step and stage.total_steps else ""
+            return f"{stage.stage} {stage.status}{step}{total}"
+    for stage in stages:
+        if stage.status in ("stopped", "cancelled") and stage.reason:
+            return f"{stage.stage}: {stage.reason}"
+    return ""

@@ -26,9 +26,12 @@ def command(
     overrides: OverridesArgument = None,
     cluster: ClusterOption = None,
     home: HomeOption = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and show the plan; submit nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check and show the plan; submit nothing.")
+    ] = False,
     wait: Annotated[
-        bool, typer.Option("--wait", "-w", help="Follow the run until it is over; Ctrl-C leaves it running.")
+        bool,
+        typer.Option("--wait", "-w", help="Follow the run until it is over; Ctrl-C leaves it running."),
     ] = False,
     new: Annotated[
         bool, typer.Option("--new", help="Start another run even if this experiment is under way.")
@@ -55,7 +58,11 @@ def command(
         session = Session(home_of(home))
         done = submit(session, ready, new=new, on_outcome=None if json else _said)  # type: ignore[arg-type]
         run = done.run
-        result: dict[str, Any] = {"run": run.id, "run_dir": str(run.paths.root), "existing": done.existing}
+        result: dict[str, Any] = {
+            "run": run.id,
+            "run_dir": str(run.paths.root),
+            "existing": done.existing,
+        }
         if not json:
             if done.existing:
                 say(f"{run.id} is this experiment and not finished: brought forward (--new starts another)")
@@ -74,15 +81,17 @@ def command(
 
             code = follow(session, run, quiet=json)
             if json:
-                from .show import run_data
                 from ..control import read_state
+                from .show import run_data
 
                 emit({**result, **run_data(read_state(run))})
             raise typer.Exit(code)
         if json:
             emit({**result, **report_data(done.report)})
         if done.worst in ("uncertain", "unreachable"):
-            note(f"next: python -m orchestrator tick {run.id}   (looks the job up, submits only if there is none)")
+            note(
+                f"next: python -m orchestrator tick {run.id}   (looks it up; submits only if there is none)"
+            )
         raise typer.Exit(_EXIT[done.worst])
 
 

@@ -6,9 +6,9 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from resiliency.redact import redact
 from resiliency.state import Attempt, RunState, Stage
 
+from .common import cell
 from .show import duration, number, style
 
 if TYPE_CHECKING:
@@ -46,7 +46,18 @@ def run_table(state: RunState, *, totals: Mapping[str, int] | None = None) -> Ta
         title=f"{state.run}  [{style(state.status)}]{state.status}[/]  cluster {created.get('cluster', '?')}",
         title_justify="left",
     )
-    for heading in ("stage", "status", "link", "job", "state", "nodes", "time", "step", "loss", "why"):
+    for heading in (
+        "stage",
+        "status",
+        "link",
+        "job",
+        "state",
+        "nodes",
+        "time",
+        "step",
+        "loss",
+        "why",
+    ):
         table.add_column(heading, overflow="fold")
     for stage in state.stages.values():
         word = f"[{style(stage.status)}]{stage.status}[/]" if style(stage.status) else stage.status
@@ -68,11 +79,11 @@ def run_table(state: RunState, *, totals: Mapping[str, int] | None = None) -> Ta
                 name,
                 attempt.job_id,
                 attempt.state,
-                nodes or "-",
+                cell(nodes or "-"),
                 duration(_age(attempt)),
                 step,
                 number(attempt.loss),
-                redact(_why(stage, attempt)),
+                cell(_why(stage, attempt)),
             )
             rows += 1
         for link in stage.links():
@@ -88,11 +99,11 @@ def run_table(state: RunState, *, totals: Mapping[str, int] | None = None) -> Ta
                 "-",
                 "-",
                 "-",
-                redact(link.reason),
+                cell(link.reason),
             )
             rows += 1
         if rows == 0:
-            table.add_row(stage.name, word, "-", "-", "-", "-", "-", "-", "-", redact(_why(stage, None)))
+            table.add_row(stage.name, word, "-", "-", "-", "-", "-", "-", "-", cell(_why(stage, None)))
         elif stage.stopped and stage.completed is None:
-            table.add_row("", "", "", "", "", "", "", "", "", f"[red]{redact(_why(stage, None))}[/]")
+            table.add_row("", "", "", "", "", "", "", "", "", f"[red]{cell(_why(stage, None))}[/]")
     return table

@@ -12,14 +12,20 @@ from .common import HomeOption, JsonOption, emit, errors_shown, home_of, note, s
 EXAMPLE = "Example: python -m orchestrator validate exp.yaml stages.pretrain.train.lr=1e-4"
 
 ExperimentArgument = Annotated[
-    Path, typer.Argument(metavar="EXPERIMENT", help="The experiment file (YAML).", show_default=False)
+    Path,
+    typer.Argument(metavar="EXPERIMENT", help="The experiment file (YAML).", show_default=False),
 ]
 OverridesArgument = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[KEY=VALUE]...", help="Overrides such as stages.pretrain.train.lr=1e-4.", show_default=False),
+    typer.Argument(
+        metavar="[KEY=VALUE]...",
+        help="Overrides such as stages.pretrain.train.lr=1e-4.",
+        show_default=False,
+    ),
 ]
 ClusterOption = Annotated[
-    str | None, typer.Option("--cluster", "-c", help="Cluster profile, instead of the file's `cluster`.")
+    str | None,
+    typer.Option("--cluster", "-c", help="Cluster profile, instead of the file's `cluster`."),
 ]
 OfflineOption = Annotated[bool, typer.Option("--offline", help="Do not ask the scheduler about its limits.")]
 
@@ -43,7 +49,13 @@ def command(
         ready = prepare.prepare(home_of(home), experiment, overrides or [], cluster=cluster, ask=not offline)
         ready.raise_faults()
         if json:
-            emit({"ok": True, "warnings": ready.warnings, "stages": [s.name for s in ready.plan.stages]})
+            emit(
+                {
+                    "ok": True,
+                    "warnings": ready.warnings,
+                    "stages": [s.name for s in ready.plan.stages],
+                }
+            )
             return
         for warning in ready.warnings:
             note(f"warning: {warning}")

@@ -10,7 +10,14 @@ from .common import JsonOption, emit, say
 
 EXAMPLE = "Example: python -m orchestrator version --json"
 
-_PACKAGES = ("torch", "megatron-core", "nvidia-resiliency-ext", "transformer-engine", "submitit", "sqlite-utils")
+_PACKAGES = (
+    "torch",
+    "megatron-core",
+    "nvidia-resiliency-ext",
+    "transformer-engine",
+    "submitit",
+    "sqlite-utils",
+)
 
 
 def _installed(name: str) -> str | None:

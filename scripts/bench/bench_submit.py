@@ -21,7 +21,10 @@ def bare(scripts: list[Path]) -> float:
     for number, script in enumerate(scripts):
         after = ["--dependency", f"afterany:{previous}"] if number % 2 else []
         done = subprocess.run(
-            ["sbatch", "--parsable", *after, str(script)], capture_output=True, text=True, check=True
+            ["sbatch", "--parsable", *after, str(script)],
+            capture_output=True,
+            text=True,
+            check=True,
         )
         previous = done.stdout.strip()
     return time.perf_counter() - began

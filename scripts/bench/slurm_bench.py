@@ -26,7 +26,9 @@ def dev_cluster() -> Iterator[Path]:
     up = subprocess.run([*verb, "up"], capture_output=True, text=True, stdin=subprocess.DEVNULL)
     if up.returncode:
         sys.exit(f"no Slurm to measure on: {(up.stderr or up.stdout).strip()[-400:]}")
-    line = subprocess.run([*verb, "env", "alpha"], capture_output=True, text=True, check=True).stdout
+    line = subprocess.run(
+        [*verb, "env", "alpha"], capture_output=True, text=True, check=True
+    ).stdout
     conf = line.split("SLURM_CONF=", 1)[1].splitlines()[0].strip("'\"")
     os.environ["SLURM_CONF"] = conf
     try:
@@ -35,7 +37,9 @@ def dev_cluster() -> Iterator[Path]:
     finally:
         subprocess.run(["scancel", "--user", os.environ.get("USER", "root")], check=False)
         if '"running"' not in before.stdout:
-            subprocess.run([*verb, "down"], capture_output=True, stdin=subprocess.DEVNULL, check=False)
+            subprocess.run(
+                [*verb, "down"], capture_output=True, stdin=subprocess.DEVNULL, check=False
+            )
 
 
 def write_home(work: Path, runs: int, stages: int) -> list[Path]:
@@ -53,7 +57,9 @@ def write_home(work: Path, runs: int, stages: int) -> list[Path]:
     for number in range(runs):
         lines = [f"name: bench{number}", "cluster: bench", "stages:"]
         for stage in range(stages):
-            lines.append(f'  s{stage}: {{kind: command, run: ["true"], resources: {{time: "00:10:00", mem: 10M}}}}')
+            lines.append(
+                f'  s{stage}: {{kind: command, run: ["true"], resources: {{time: "00:10:00", mem: 10M}}}}'
+            )
         path = work / f"bench{number}.yaml"
         path.write_text("\n".join(lines) + "\n")
         paths.append(path)

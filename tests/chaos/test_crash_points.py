@@ -24,7 +24,13 @@ def test_killed_at_any_point_there_is_one_job_a_link_and_none_is_lost(
     tmp_path: Path, first: int, last: int
 ) -> None:
     done = subprocess.run(
-        [sys.executable, str(ROOT / "tests/chaos/crash_driver.py"), str(tmp_path), str(first), str(last)],
+        [
+            sys.executable,
+            str(ROOT / "tests/chaos/crash_driver.py"),
+            str(tmp_path),
+            str(first),
+            str(last),
+        ],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,

@@ -35,7 +35,11 @@ class Story:
         self.now = 1000.0
         self.say(
             "run.created",
-            {"stages": [{"name": c.name, "kind": "command", "needs": list(c.needs)} for c in chains]},
+            {
+                "stages": [
+                    {"name": c.name, "kind": "command", "needs": list(c.needs)} for c in chains
+                ]
+            },
         )
 
     def say(self, type_: str, data: dict[str, Any] | None = None, **fields: Any) -> Story:
@@ -66,7 +70,12 @@ class Story:
         return self.say("job.observed", data, stage=stage, attempt=f"c/{job_id}.{restart}")
 
     def inside(
-        self, type_: str, stage: str, job_id: str, data: dict[str, Any] | None = None, restart: int = 0
+        self,
+        type_: str,
+        stage: str,
+        job_id: str,
+        data: dict[str, Any] | None = None,
+        restart: int = 0,
     ) -> Story:
         return self.say(type_, data, stage=stage, attempt=f"c/{job_id}.{restart}")
 
@@ -75,9 +84,7 @@ class Story:
         token = contract.token(RUN, stage, link)
         self.inside("attempt.started", stage, job_id, {"token": token, "nodes": ["n1"]})
         self.inside("attempt.gate", stage, job_id, {"verdict": "go"})
-        return self.inside(
-            "attempt.finished", stage, job_id, {"exit_code": exit_code, **finished}
-        )
+        return self.inside("attempt.finished", stage, job_id, {"exit_code": exit_code, **finished})
 
     @property
     def state(self) -> RunState:

@@ -38,7 +38,11 @@ class Person:
         (self.home / "clusters.yaml").write_text(yaml.safe_dump(profiles))
 
     def run(
-        self, *argv: str, check: bool = True, timeout_s: float = 180, env: dict[str, str] | None = None
+        self,
+        *argv: str,
+        check: bool = True,
+        timeout_s: float = 180,
+        env: dict[str, str] | None = None,
     ) -> subprocess.CompletedProcess[str]:
         """``python -m orchestrator ARGV``."""
         done = subprocess.run(
@@ -51,7 +55,9 @@ class Person:
             timeout=timeout_s,
         )
         if check and done.returncode:
-            raise AssertionError(f"{argv}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}")
+            raise AssertionError(
+                f"{argv}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+            )
         return done
 
     def write(self, experiment: dict[str, Any]) -> Path:
@@ -61,7 +67,9 @@ class Person:
 
     def submit(self, experiment: dict[str, Any], *extra: str) -> str:
         """Submit and return the run id."""
-        done = self.run("submit", str(self.write(experiment)), "--cluster", "alpha", "--json", *extra)
+        done = self.run(
+            "submit", str(self.write(experiment)), "--cluster", "alpha", "--json", *extra
+        )
         return str(json.loads(done.stdout)["run"])
 
     def status(self, run: str) -> dict[str, Any]:
@@ -83,7 +91,9 @@ class Person:
             if happened(seen):
                 return seen
             if time.monotonic() > end:
-                raise AssertionError(f"not within {timeout_s} s:\n{json.dumps(seen, indent=1)}\n{self.story(run)}")
+                raise AssertionError(
+                    f"not within {timeout_s} s:\n{json.dumps(seen, indent=1)}\n{self.story(run)}"
+                )
             time.sleep(pause_s)
 
     def finish(self, run: str, *, timeout_s: float = 180) -> dict[str, Any]:
@@ -112,7 +122,15 @@ def counter(
     **stage: Any,
 ) -> dict[str, Any]:
     """An experiment of one counting stage."""
-    command = [sys.executable, str(COUNTER), "--steps", str(steps), "--state", "{stage_dir}/state", *args]
+    command = [
+        sys.executable,
+        str(COUNTER),
+        "--steps",
+        str(steps),
+        "--state",
+        "{stage_dir}/state",
+        *args,
+    ]
     return {
         "name": name,
         "stages": {
@@ -139,4 +157,7 @@ def attempts(status: dict[str, Any], name: str = "count") -> list[dict[str, Any]
 
 def environment(cluster_env: dict[str, str]) -> dict[str, str]:
     """The cluster's login environment, plus what Python needs to find its packages."""
-    return {**cluster_env, "PATH": f"{Path(sys.executable).parent}:{cluster_env['PATH']}:{os.environ['PATH']}"}
+    return {
+        **cluster_env,
+        "PATH": f"{Path(sys.executable).parent}:{cluster_env['PATH']}:{os.environ['PATH']}",
+    }

@@ -31,7 +31,9 @@ def test_an_uninterrupted_run_completes_and_cancels_what_is_left_over(person: Pe
 
 @pytest.mark.slow
 def test_a_stage_rolls_over_three_links_by_wall_time_and_loses_no_step(person: Person) -> None:
-    experiment = counter(steps=400, time_limit="00:01:00", args=("--step-s", "0.25", "--every", "1000"))
+    experiment = counter(
+        steps=400, time_limit="00:01:00", args=("--step-s", "0.25", "--every", "1000")
+    )
     experiment["stages"]["count"]["chain"]["max_links"] = 6
     run = person.submit(experiment)
     done = person.finish(run, timeout_s=400)
@@ -66,8 +68,22 @@ def test_preemption_by_the_high_partition_saves_and_goes_on(person: Person, slur
     run = person.submit(counter(steps=100, args=("--step-s", "0.2", "--every", "1000")))
     person.until(run, lambda s: running(s, step=10))
     nodes = str(slurm_cluster.status()["clusters"]["alpha"]["nodes_total"]) if False else "8"
-    ask = ["sbatch", "--parsable", "-p", "high", "-N", nodes, "--exclusive", "-t", "2", "--wrap", "sleep 8"]
-    high = subprocess.run(ask, env=person.env, capture_output=True, text=True, check=True, cwd=person.workdir)
+    ask = [
+        "sbatch",
+        "--parsable",
+        "-p",
+        "high",
+        "-N",
+        nodes,
+        "--exclusive",
+        "-t",
+        "2",
+        "--wrap",
+        "sleep 8",
+    ]
+    high = subprocess.run(
+        ask, env=person.env, capture_output=True, text=True, check=True, cwd=person.workdir
+    )
     assert high.stdout.strip().isdigit()
     done = person.finish(run, timeout_s=240)
     assert done["status"] == "complete"
@@ -113,8 +129,13 @@ def test_a_requeued_job_shows_its_history_attempt_by_attempt(
     slurm_cluster, slurm_env: dict[str, str], slurm_workdir: Path
 ) -> None:
     person = Person(slurm_workdir, environment(slurm_env), requeue=True)
-    run = person.submit(counter(steps=60, args=("--step-s", "0.2", "--every", "5"), chain={
-        "lookahead": 1, "startup": "5s", "save_time": "2s", "signal_lead": "10s"}))
+    run = person.submit(
+        counter(
+            steps=60,
+            args=("--step-s", "0.2", "--every", "5"),
+            chain={"lookahead": 1, "startup": "5s", "save_time": "2s", "signal_lead": "10s"},
+        )
+    )
     seen = person.until(run, lambda s: running(s, step=5))
     first = attempts(seen)[0]
     slurm_cluster.kill_node(first["nodes"])
@@ -130,8 +151,12 @@ def test_a_prolog_failure_drains_the_node_and_the_held_job_goes_on_elsewhere(
 ) -> None:
     person = Person(slurm_workdir, environment(slurm_env), requeue=True)
     slurm_cluster.fail_prolog("a1")
-    run = person.submit(counter(steps=10, chain={
-        "lookahead": 1, "startup": "5s", "save_time": "2s", "signal_lead": "10s"}))
+    run = person.submit(
+        counter(
+            steps=10,
+            chain={"lookahead": 1, "startup": "5s", "save_time": "2s", "signal_lead": "10s"},
+        )
+    )
     done = person.finish(run, timeout_s=120)
     assert done["status"] == "complete"
     finisher = next(a for a in attempts(done) if a["category"] == "healthy")
@@ -149,4 +174,6 @@ def test_two_runs_at_once_do_not_mix(person: Person) -> None:
 def slurm_hosts(person: Person, nodelist: str) -> list[str]:
     """Slurm's own expansion of a node list."""
     ask = ["scontrol", "show", "hostnames", nodelist]
-    return subprocess.run(ask, env=person.env, capture_output=True, text=True, check=True).stdout.split()
+    return subprocess.run(
+        ask, env=person.env, capture_output=True, text=True, check=True
+    ).stdout.split()

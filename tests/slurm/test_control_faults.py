@@ -21,7 +21,9 @@ def person(slurm_cluster, slurm_env: dict[str, str], slurm_workdir: Path) -> Per
 
 
 @pytest.mark.slow
-def test_a_controller_frozen_during_submit_makes_one_job_not_two(person: Person, slurm_cluster) -> None:
+def test_a_controller_frozen_during_submit_makes_one_job_not_two(
+    person: Person, slurm_cluster
+) -> None:
     path = person.write(counter("frozen", steps=10))
     slurm_cluster.freeze()
     done = person.run("submit", str(path), "--cluster", "alpha", "--offline", "--json", check=False)
@@ -47,7 +49,10 @@ def test_a_run_completes_while_accounting_is_down_and_its_history_is_whole(
     assert attempts(done)[0]["exit_code"] == 0
     slurm_cluster.start_accounting()
     assert person.status(run)["status"] == "complete"
-    assert "0 problems" in person.run("ledger", "check").stdout or person.run("ledger", "check").returncode == 0
+    assert (
+        "0 problems" in person.run("ledger", "check").stdout
+        or person.run("ledger", "check").returncode == 0
+    )
 
 
 def test_a_submit_to_another_cluster_of_the_same_accounting(
@@ -93,7 +98,9 @@ def test_twenty_submitters_killed_at_twenty_points_leave_one_job_a_link(
     ask = ["squeue", "-h", "-t", "all", "-o", "%j"]
     jobs = Counter(
         name
-        for name in subprocess.run(ask, env=person.env, capture_output=True, text=True, check=True).stdout.split()
+        for name in subprocess.run(
+            ask, env=person.env, capture_output=True, text=True, check=True
+        ).stdout.split()
         if name.startswith("crash")
     )
     assert jobs and max(jobs.values()) == 1, jobs
@@ -105,9 +112,20 @@ def test_twenty_submitters_killed_at_twenty_points_leave_one_job_a_link(
 
 def test_two_submits_and_ticks_at_once_make_one_run(person: Person) -> None:
     path = person.write(counter("twice", steps=10))
-    argv = [sys.executable, "-m", "orchestrator", "submit", str(path), "--cluster", "alpha", "--json"]
+    argv = [
+        sys.executable,
+        "-m",
+        "orchestrator",
+        "submit",
+        str(path),
+        "--cluster",
+        "alpha",
+        "--json",
+    ]
     both = [
-        subprocess.Popen(argv, env=person.env, cwd=person.workdir, stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            argv, env=person.env, cwd=person.workdir, stdout=subprocess.PIPE, text=True
+        )
         for _ in range(2)
     ]
     runs = {json.loads(process.communicate(timeout=120)[0])["run"] for process in both}
