@@ -20,7 +20,7 @@ from .credentials import harmless_value, secret_name, secret_shape
 from .errors import nearest
 from .messages import Said
 from .model_fields import TRANSFORMER_FIELDS
-from .stages import CommandStage
+from .stages import ONE_PROCESS, CommandStage
 from .yaml_source import Path
 
 _RESERVED = "TRAINMASTER_"
@@ -75,6 +75,11 @@ def check_stage(
     at: Path = ("stages", name)
     for (section, key), message, expected in room.faults(stage["resources"], stage["chain"], early_s):
         yield Said((*at, section, key), message, expected)
+    if stage["kind"] in ONE_PROCESS:
+        for key in ("nodes", "ranks_per_node"):
+            if (stage["resources"][key] or 1) > 1:
+                message = f"{stage['kind']} stages run as one process"
+                yield Said((*at, "resources", key), message, "1")
     yield from _KIND[stage["kind"]](at, stage, stages)
 
 
@@ -156,6 +161,10 @@ def _eval(at: Path, stage: Mapping[str, Any], stages: Mapping[str, Any]) -> Iter
     data = graph.data_stage(name, stages)
     if trained is not None or data is not None:
         yield from _needed(at, stage, stages, "data", "text", data)
+    share = _mapping(_mapping(stages.get(data or "")).get("split")).get(stage["split"])
+    if share == 0:
+        message = f"text stage {data!r} keeps nothing for {stage['split']!r}"
+        yield Said((*at, "split"), message, f"a share under stages.{data}.split.{stage['split']}")
     trained_stage = _mapping(stages.get(trained or ""))
     if data is not None and trained_stage.get("kind") == "pretrain":
         theirs = graph.data_stage(str(trained), stages)

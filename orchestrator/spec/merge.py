@@ -1,7 +1,9 @@
 """``defaults`` and the experiment's own environment, merged under every stage. Pure.
 
 A stage's own value wins; mappings are merged key by key, lists are replaced, except ``env_from``, whose
-names add up. ``null`` in a stage removes what would come from above.
+names add up. ``null`` in a stage removes what would come from above. Stages of one process (text, eval)
+do not take over nodes, ranks and GPUs that are meant for training.
+``tests/orchestrator/test_spec_load.py``.
 """
 
 from __future__ import annotations
@@ -49,7 +51,19 @@ def with_defaults(data: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
+def _for_one_process(kind: str, under: Mapping[str, Any]) -> Mapping[str, Any]:
+    resources = under.get("resources")
+    if not isinstance(resources, Mapping):
+        return under
+    kept = {k: v for k, v in resources.items() if k not in ("nodes", "ranks_per_node", "gpus_per_node")}
+    if kind == "eval" and resources.get("gpus_per_node"):
+        kept["gpus_per_node"] = 1
+    return {**under, "resources": kept}
+
+
 def _stage(stage: Mapping[str, Any], under: Mapping[str, Any]) -> dict[str, Any]:
+    if stage.get("kind") in ("text", "eval"):
+        under = _for_one_process(str(stage["kind"]), under)
     merged: dict[str, Any] = merge(stage, under)
     names = merged.get("env_from")
     if names:

@@ -14,7 +14,9 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from .fields import Flag, Model, NotNegative, Number, Positive, Seconds, Text, listed
 from .resources import Chain, Environment, Recovery, Resources, ShortChain
 
-#: Kinds that DESIGN has a place for and this version does not run.
+#: Kinds that run as one process: nodes and ranks of ``defaults`` are not theirs.
+ONE_PROCESS = ("text", "eval")
+#: Kinds that are planned and that this version does not run.
 LATER_KINDS = ("sft", "rl", "trajectories", "reward", "convert")
 
 StageName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,39}$")]
@@ -157,7 +159,10 @@ class EvalStage(StageBase):
         None, description="The text stage to evaluate on. null: the one the model was trained on."
     )
     split: Literal["valid", "test"] = Field("test", description="Which held-out part of the text.")
-    launcher: Launcher = Field("auto", description="auto: ft_launcher where it is installed, else torchrun.")
+    stride: Positive | None = Field(
+        None, description="Tokens a window moves on. null: half of the model's seq_length."
+    )
+    threads: Positive | None = Field(None, description="CPU threads. null: the cores of the job.")
 
 
 def _argv(value: Any) -> Any:
