@@ -1,0 +1,94 @@
+"""Parts of an attempt: its nodes, its in-job cycles, its coarse intervals. Pure.
+
+Intervals of an attempt follow one another without gap or overlap from submission to end, and are
+clamped to what the scheduler reported, since clocks of nodes differ.
+``tests/metrics/test_project.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from resiliency.events import Event
+from resiliency.folding import step_of
+from resiliency.state import Attempt
+
+from .nodes import names
+
+Row = dict[str, Any]
+
+
+def nodes(key: Row, listed: Sequence[str], told: Sequence[Event]) -> Iterator[Row]:
+    """Nodes of the allocation, and when each was first and last heard of."""
+    times: dict[str, list[float]] = {name: [] for name in listed}
+    for event in told:
+        if event.node:
+            for name in names(event.node):
+                times.setdefault(name, []).append(event.ts)
+    for name, seen in sorted(times.items()):
+        first, last = min(seen, default=None), max(seen, default=None)
+        yield {**key, "node": name, "first_at": first, "last_at": last}
+
+
+def _step(event: Event) -> int | None:
+    try:
+        return step_of(event.data)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def cycles(key: Row, told: Sequence[Event]) -> Iterator[Row]:
+    """In-job restarts: what the facts of each cycle say (``told`` in :attr:`Event.order`)."""
+    found: dict[int, list[Event]] = {}
+    for event in told:
+        if event.cycle is not None and event.type != "progress":
+            found.setdefault(event.cycle, []).append(event)
+    for cycle, events in sorted(found.items()):
+        began = [e.ts for e in events if e.type == "role.started"]
+        exits = [e for e in events if e.type == "role.exited"]
+        codes = [c for e in exits if isinstance(c := e.data.get("exit_code"), int)]
+        resumed = [s for e in events if e.type == "workload.resumed" and (s := _step(e)) is not None]
+        saved = [s for e in events if e.type == "checkpoint.committed" and (s := _step(e)) is not None]
+        errors = [str(e.data.get("message", "")) for e in events if e.type == "workload.error"]
+        yield {
+            **key,
+            "cycle": cycle,
+            "started_at": min(began, default=None),
+            "ended_at": max((e.ts for e in exits), default=None),
+            "nodes": len({e.node for e in events if e.node}),
+            # The first that failed is nearest to the cause; others follow it.
+            "exit_code": next((c for c in codes if c), codes[0] if codes else None),
+            "resumed_from": min(resumed, default=None),
+            "checkpoint_step": max(saved, default=None),
+            "error": errors[0] if errors else None,
+        }
+
+
+def intervals(key: Row, attempt: Attempt, begun: float | None) -> Iterator[Row]:
+    """queued → starting → running. ``begun``: when the first role started. The last may be open."""
+    record = attempt.record
+    submitted = record.submitted_at if record else None
+    started = (record.started_at if record else None) or attempt.started_ts
+    ended = (record.ended_at if record else None) or attempt.finished_ts
+    if not attempt.ended:
+        ended = None
+    marks: list[tuple[str, float]] = []
+    if submitted is not None:
+        marks.append(("queued", submitted))
+    if started is not None:
+        marks.append(("starting", started))
+        if begun is not None:
+            marks.append(("running", begun))
+    at = marks[0][1] if marks else 0.0
+    begins: list[float] = []
+    for _, mark in marks:
+        at = max(at, mark) if ended is None else min(max(at, mark), max(ended, marks[0][1]))
+        begins.append(at)
+    for n, (kind, _) in enumerate(marks):
+        end = begins[n + 1] if n + 1 < len(marks) else ended
+        if end is not None:
+            end = max(end, begins[n])
+        seconds = None if end is None else end - begins[n]
+        row = {"n": n, "kind": kind, "start_at": begins[n], "end_at": end, "seconds": seconds}
+        yield {**key, **row}
