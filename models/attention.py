@@ -47,6 +47,35 @@ def _positions(rank: int, ranks: int, length: int, device: torch.device) -> torc
     return torch.cat([first, last])
 
 
+# torch's fused attention on CPU spends most of its time in the backward pass: for short sequences the
+# plain matrix products are 1.2 (float32) to 2.5 times (bfloat16) as fast. Beyond this length their
+# memory, quadratic in the length, is not worth it.
+_SCORES_UP_TO = 1024
+
+
+def _by_scores(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    allowed: torch.Tensor | None,
+    scale: float | None,
+) -> torch.Tensor:
+    """Attention over ``[batch, heads, sequence, size]`` by the full score matrix."""
+    batch, heads, length, size = query.shape
+    keys = key.shape[2]
+    if allowed is None:
+        allowed = torch.ones(length, keys, dtype=torch.bool).tril()
+    bias = torch.zeros(length, keys, dtype=query.dtype).masked_fill_(~allowed, float("-inf"))
+    scores = torch.baddbmm(
+        bias.expand(batch * heads, length, keys),
+        query.reshape(batch * heads, length, size),
+        key.reshape(batch * heads, keys, size).transpose(1, 2),
+        alpha=size**-0.5 if scale is None else scale,
+    )
+    out = torch.bmm(torch.softmax(scores, -1), value.reshape(batch * heads, keys, size))
+    return out.view(batch, heads, length, size)
+
+
 class CausalAttention(torch.nn.Module):
     """Causal self-attention over ``[sequence, batch, heads, head size]``, grouped queries included.
 
@@ -93,6 +122,9 @@ class CausalAttention(torch.nn.Module):
             key = key.repeat_interleave(heads // key.shape[2], dim=2)
             value = value.repeat_interleave(heads // value.shape[2], dim=2)
         query, key, value = (part.permute(1, 2, 0, 3) for part in (query, key, value))
+        if query.device.type == "cpu" and key.shape[2] <= _SCORES_UP_TO and not self.dropout:
+            out = _by_scores(query, key, value, mask, self.scale)
+            return out.permute(2, 0, 1, 3).reshape(length, batch, heads * size)
         out = scaled_dot_product_attention(
             query,
             key,
