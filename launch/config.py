@@ -1,0 +1,151 @@
+"""``stage.json`` as the allocation reads it: plain dataclasses, no pydantic, so that starting is cheap.
+
+``submit`` has validated the content; here only what the launcher itself needs is checked.
+``tests/launch/test_config.py``.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from resiliency.durable import read_json
+from resiliency.errors import TrainmasterError
+from resiliency.policy import Budgets
+
+
+class BadStageConfig(TrainmasterError):
+    """stage.json lacks what the launcher needs; only a new submission can repair it."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How a stage's processes are started; the keys of ``launch`` in stage.json.
+
+    Exactly one of ``program`` (run with ``python``) and ``argv`` (the user's command) is set.
+    ``stop_signal`` None: a command is only told by the stop file. ``cpus_per_node`` None: what the
+    allocation has. ``restarts_in_job``: restarts the launcher may do by itself.
+    """
+
+    nodes: int
+    ranks_per_node: int
+    gpus_per_node: int
+    cpus_per_node: int | None
+    launcher: str
+    program: tuple[str, ...] | None
+    argv: tuple[str, ...] | None
+    python: str
+    stop_signal: signal.Signals | None
+    grace_s: float
+    env: Mapping[str, str]
+    env_from: tuple[str, ...]
+    container: Mapping[str, Any] | None
+    srun_args: tuple[str, ...]
+    progress: Any
+    startup_s: float
+    restarts_in_job: int = 0
+
+    @property
+    def world(self) -> int:
+        return self.nodes * self.ranks_per_node
+
+
+@dataclass(frozen=True)
+class StageConfig:
+    """One stage as frozen by ``submit``. ``inputs``: needed stage → its artifact's directory."""
+
+    path: Path
+    run: str
+    name: str
+    kind: str
+    cluster: str
+    scheduler: str
+    stage_dir: Path
+    artifact_dir: Path
+    inputs: Mapping[str, Path]
+    input_kinds: Mapping[str, str]
+    artifact_kind: str
+    launch: Launch
+    budgets: Budgets
+
+    @property
+    def is_command(self) -> bool:
+        return self.launch.argv is not None
+
+    @property
+    def checkpoint_dir(self) -> Path:
+        return self.stage_dir / "checkpoints"
+
+    @property
+    def role(self) -> str:
+        """The one role of this stage."""
+        return "command" if self.is_command else "trainer"
+
+
+_LAUNCHERS = ("auto", "ft_launcher", "torchrun", "none")
+
+
+def _signal(name: Any) -> signal.Signals | None:
+    if name in (None, "", "none"):
+        return None
+    text = str(name).upper()
+    return signal.Signals[text if text.startswith("SIG") else f"SIG{text}"]
+
+
+def _launch(raw: Mapping[str, Any]) -> Launch:
+    program, argv = raw.get("program"), raw.get("argv")
+    if bool(program) == bool(argv):
+        raise ValueError("exactly one of launch.program and launch.argv must be set")
+    launcher = str(raw.get("launcher") or "auto")
+    if launcher not in _LAUNCHERS:
+        raise ValueError(f"launch.launcher is {launcher!r}, not one of {', '.join(_LAUNCHERS)}")
+    cpus = raw.get("cpus_per_node")
+    return Launch(
+        nodes=int(raw.get("nodes") or 1),
+        ranks_per_node=int(raw.get("ranks_per_node") or 1),
+        gpus_per_node=int(raw.get("gpus_per_node") or 0),
+        cpus_per_node=int(cpus) if cpus else None,
+        launcher=launcher,
+        program=tuple(map(str, program)) if program else None,
+        argv=tuple(map(str, argv)) if argv else None,
+        python=str(raw["python"]),
+        stop_signal=_signal(raw.get("stop_signal", "TERM")),
+        grace_s=float(raw.get("grace_s") or 60.0),
+        env={str(k): str(v) for k, v in (raw.get("env") or {}).items()},
+        env_from=tuple(map(str, raw.get("env_from") or ())),
+        container=raw.get("container") or None,
+        srun_args=tuple(map(str, raw.get("srun_args") or ())),
+        progress=raw.get("progress"),
+        startup_s=float(raw.get("startup_s") or 60.0),
+        restarts_in_job=int(raw.get("restarts_in_job") or 0),
+    )
+
+
+def read_stage_config(path: Path) -> StageConfig:
+    """Raises StorageError when the file cannot be read, BadStageConfig when it cannot be used."""
+    raw = read_json(path)
+    try:
+        known = Budgets.__dataclass_fields__
+        return StageConfig(
+            path=path,
+            run=str(raw["run"]),
+            name=str(raw["name"]),
+            kind=str(raw["kind"]),
+            cluster=str(raw["cluster"]),
+            scheduler=str(raw["scheduler"]),
+            stage_dir=Path(raw["stage_dir"]),
+            artifact_dir=Path(raw["artifact_dir"]),
+            inputs={str(k): Path(v) for k, v in (raw.get("inputs") or {}).items()},
+            input_kinds={str(k): str(v) for k, v in (raw.get("input_kinds") or {}).items()},
+            artifact_kind=str(raw.get("artifact_kind") or "command"),
+            launch=_launch(raw["launch"]),
+            budgets=Budgets(**{k: v for k, v in (raw.get("budgets") or {}).items() if k in known}),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BadStageConfig(
+            f"{path} cannot be used: {error!r}",
+            hint="submit the experiment again with this version of Trainmaster",
+        ) from error
