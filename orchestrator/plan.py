@@ -63,6 +63,7 @@ class StagePlan:
     spec: Mapping[str, Any]
     needs: tuple[str, ...]
     input_kinds: Mapping[str, str]
+    import_root: str = ""
 
     @property
     def kind(self) -> str:
@@ -120,7 +121,9 @@ class StagePlan:
         total = self.budgets.total_wall_s
         at_most = self.max_links * self.node_hours_per_link
         # The last link may begin just under the cap and still run to its limit.
-        return at_most if total is None else min(at_most, (total * self.nodes) / 3600 + self.node_hours_per_link)
+        return (
+            at_most if total is None else min(at_most, (total * self.nodes) / 3600 + self.node_hours_per_link)
+        )
 
     @cached_property
     def budgets(self) -> policy.Budgets:
@@ -136,9 +139,7 @@ class StagePlan:
         own = self.spec["container"]
         if own is None:
             return self.profile.container
-        return Container(
-            own["runtime"], own["image"], tuple(own["mounts"]), tuple(own["extra_args"])
-        )
+        return Container(own["runtime"], own["image"], tuple(own["mounts"]), tuple(own["extra_args"]))
 
     @property
     def env_from(self) -> tuple[str, ...]:
@@ -234,6 +235,7 @@ class StagePlan:
             requeue=self.profile.requeue,
             modules=self.profile.environment.modules,
             setup=self.profile.environment.setup,
+            env={"PYTHONPATH": self.import_root} if self.import_root else {},
             env_from=self.env_from,
             extra_directives=self.profile.extra_directives,
             container=self.container,
@@ -313,12 +315,11 @@ def make_plan(
     run_dir: Path,
     python: str,
     home: Path,
+    import_root: str = "",
 ) -> RunPlan:
     """``experiment``: a checked ``Experiment`` or its resolved plain values. Nothing is read or written."""
     data: Mapping[str, Any] = (
-        experiment
-        if isinstance(experiment, Mapping)
-        else experiment.model_dump(mode="json", by_alias=True)
+        experiment if isinstance(experiment, Mapping) else experiment.model_dump(mode="json", by_alias=True)
     )
     stages: Mapping[str, Mapping[str, Any]] = data["stages"]
     order = graph.in_order({name: _needs(name, stages) for name in stages})
@@ -333,6 +334,7 @@ def make_plan(
             spec=stages[name],
             needs=tuple(_needs(name, stages)),
             input_kinds={n: ARTIFACT_KINDS[stages[n]["kind"]] for n in _inputs(name, stages)},
+            import_root=import_root,
         )
         for name in order
     ]

@@ -29,7 +29,8 @@ SCHEMA_VERSION: Final = 1
 class RunRecord:
     """``experiment``: resolved plain values; ``profile_data``: the cluster profile as it was;
     ``created``: Unix seconds; ``source``: the experiment file's path; ``runs_root``: where the run's
-    directory was made; ``spec_digest``: SHA-256 of the experiment's canonical JSON and the profile's name."""
+    directory was made; ``import_root``: the checkout that jobs import the packages from, empty where they
+    are installed; ``spec_digest``: SHA-256 of the experiment's canonical JSON and the profile's name."""
 
     run_id: str
     created: float
@@ -42,6 +43,7 @@ class RunRecord:
     runs_root: str
     source: str = ""
     overrides: tuple[str, ...] = ()
+    import_root: str = ""
     v: int = SCHEMA_VERSION
 
     @property
@@ -73,6 +75,7 @@ class RunRecord:
                 run_dir=run_dir,
                 python=self.python,
                 home=Path(self.home),
+                import_root=self.import_root,
             )
         except (KeyError, TypeError, ValueError) as error:
             raise StorageError(
@@ -123,7 +126,14 @@ def make_record(
         runs_root=str(root),
         source=str(loaded.path.absolute()),
         overrides=loaded.overrides,
+        import_root=checkout(),
     )
+
+
+def checkout() -> str:
+    """The directory these packages are imported from when it is a source checkout, else empty."""
+    root = Path(__file__).resolve().parents[1]
+    return "" if {"site-packages", "dist-packages"} & set(root.parts) else str(root)
 
 
 def load_run_record(path: Path) -> RunRecord:

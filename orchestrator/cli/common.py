@@ -31,7 +31,7 @@ HomeOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 RunArgument = Annotated[
     str | None,
-    typer.Argument(metavar="[RUN]", help="Run id, a prefix of it, or its directory; default: the newest."),
+    typer.Argument(metavar="RUN", help="Run id, a prefix of it, or its directory; default: the newest."),
 ]
 
 #: Exit codes of the command line; docs/cli.md lists them, tests keep the two the same.

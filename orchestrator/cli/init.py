@@ -28,10 +28,10 @@ def starters() -> dict[str, str]:
 
 def command(
     starter: Annotated[
-        str | None, typer.Argument(metavar="[STARTER]", help="Which one; none: list them.")
+        str | None, typer.Argument(metavar="STARTER", help="Which one; none: list them.")
     ] = None,
     output: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="Default: STARTER.yaml here.")
+        Path | None, typer.Argument(metavar="FILE", help="Default: STARTER.yaml here.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:

@@ -28,8 +28,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # its tracebacks print local variables, secrets among them
     context_settings={"help_option_names": ["-h", "--help"]},
     help="One experiment file becomes a chain of Slurm jobs, kept going until it is done.\n\n"
-    "First steps: [bold]init[/bold] writes a starter experiment, [bold]plan[/bold] shows what would be "
-    "submitted, [bold]submit --wait[/bold] runs it, [bold]status[/bold] and [bold]logs[/bold] say how it goes.",
+    "First steps: `init` writes a starter experiment, `plan` shows what would be "
+    "submitted, `submit --wait` runs it, `status` and `logs` say how it goes.",
     rich_markup_mode="rich",
 )
 

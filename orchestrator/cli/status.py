@@ -18,7 +18,7 @@ EXAMPLE = "Example: python -m orchestrator status quickstart --follow"
 def command(
     run: Annotated[
         str | None,
-        typer.Argument(metavar="[RUN]", help="Run id, a prefix, or its directory; none: list runs."),
+        typer.Argument(metavar="RUN", help="Run id, a prefix, or its directory; none: list runs."),
     ] = None,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Show it live until the run is over.")

@@ -14,7 +14,7 @@ EXAMPLE = "Example, in scrontab or crontab: */5 * * * * python -m orchestrator t
 
 
 def command(
-    run: Annotated[list[str] | None, typer.Argument(metavar="[RUN]...", help="Only these runs.")] = None,
+    run: Annotated[list[str] | None, typer.Argument(metavar="RUN", help="Only these runs.")] = None,
     home: HomeOption = None,
     everything: Annotated[bool, typer.Option("--all", help="Also runs marked as finished.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print problems only.")] = False,

@@ -18,7 +18,7 @@ ExperimentArgument = Annotated[
 OverridesArgument = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[KEY=VALUE]...",
+        metavar="KEY=VALUE",
         help="Overrides such as stages.pretrain.train.lr=1e-4.",
         show_default=False,
     ),

@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
 from ..clusters import SLURM_SETTLE_S, SLURM_SIGNAL_EARLY_S, Profile
 from . import messages, yaml_source
 from .errors import Fault, nearest, refuse
-from .fields import EnvName, Flag, Model, NotNegative, Positive, Seconds
-from .fields import SlurmExpression, SlurmWord, Text, listed
+from .fields import (
+    EnvName,
+    Flag,
+    Model,
+    NotNegative,
+    Positive,
+    Seconds,
+    SlurmExpression,
+    SlurmWord,
+    Text,
+    listed,
+)
 from .resources import Container
 
 
 class EnvironmentModel(Model):
     """How Trainmaster's Python is reached on a compute node."""
 
-    python: Text | None = Field(None, description="Interpreter. null: the one that submits.")
+    python: Text | None = Field(default=None, description="Interpreter. null: the one that submits.")
     modules: listed(Text) = Field(default_factory=list, description="Modules to load.")  # type: ignore[valid-type]
     setup: listed(Text) = Field(  # type: ignore[valid-type]
         default_factory=list, description="Shell lines of the site, run before anything else."
@@ -28,46 +38,50 @@ class EnvironmentModel(Model):
 class ProfileModel(Model):
     """One profile of clusters.yaml."""
 
-    scheduler: Literal["slurm", "local"] = Field("slurm", description="What runs jobs.")
-    cluster: SlurmWord | None = Field(None, description="Slurm cluster for -M. null: the default one.")
-    partition: SlurmWord | None = Field(None, description="Default partition.")
-    account: SlurmWord | None = Field(None, description="Account to charge.")
-    qos: SlurmWord | None = Field(None, description="Default QOS.")
-    constraint: SlurmExpression | None = Field(None, description="Node features every job needs.")
-    reservation: SlurmWord | None = Field(None, description="Reservation to use.")
+    scheduler: Literal["slurm", "local"] = Field(default="slurm", description="What runs jobs.")
+    cluster: SlurmWord | None = Field(
+        default=None, description="Slurm cluster for -M. null: the default one."
+    )
+    partition: SlurmWord | None = Field(default=None, description="Default partition.")
+    account: SlurmWord | None = Field(default=None, description="Account to charge.")
+    qos: SlurmWord | None = Field(default=None, description="Default QOS.")
+    constraint: SlurmExpression | None = Field(default=None, description="Node features every job needs.")
+    reservation: SlurmWord | None = Field(default=None, description="Reservation to use.")
     exclude: listed(SlurmExpression) = Field(  # type: ignore[valid-type]
         default_factory=list, description="Nodes to keep off."
     )
-    gpus_per_node: NotNegative | None = Field(None, description="GPUs a node has. null: unknown.")
-    cpus_per_node: Positive | None = Field(None, description="CPU cores a node has. null: unknown.")
+    gpus_per_node: NotNegative | None = Field(default=None, description="GPUs a node has. null: unknown.")
+    cpus_per_node: Positive | None = Field(default=None, description="CPU cores a node has. null: unknown.")
     runs_dir: Text | None = Field(
-        None, description="Where run directories go: shared by all nodes. null: <home>/runs."
+        default=None, description="Where run directories go: shared by all nodes. null: <home>/runs."
     )
-    container: Container | None = Field(None, description="Container for stages that name none.")
+    container: Container | None = Field(default=None, description="Container for stages that name none.")
     environment: EnvironmentModel = Field(default_factory=EnvironmentModel)
     advance: Literal["ahead", "job", "tick"] = Field(
-        "ahead",
+        default="ahead",
         description="How the next link gets into the queue: ahead (queued early with a dependency), "
         "job (by the running job, where compute nodes may submit) or tick (by scrontab or cron).",
     )
-    requeue: Flag = Field(False, description="Let Slurm requeue jobs (--requeue).")
+    requeue: Flag = Field(default=False, description="Let Slurm requeue jobs (--requeue).")
     srun_args: listed(Text) = Field(default_factory=list, description="Further arguments of srun.")  # type: ignore[valid-type]
     extra_directives: listed(Text) = Field(  # type: ignore[valid-type]
         default_factory=list, description="Further #SBATCH options, whole: --licenses=x."
     )
-    templates: Text | None = Field(None, description="Directory of sbatch templates of the site.")
+    templates: Text | None = Field(default=None, description="Directory of sbatch templates of the site.")
     pass_env: listed(EnvName) = Field(  # type: ignore[valid-type]
         default_factory=list, description="Variables every job gets from the submitting shell."
     )
-    max_queued_jobs: Positive | None = Field(None, description="Jobs of ours in the queue at once.")
-    max_running: Positive | None = Field(None, description="Jobs at once on the local scheduler.")
+    max_queued_jobs: Positive | None = Field(default=None, description="Jobs of ours in the queue at once.")
+    max_running: NotNegative | None = Field(
+        default=None, description="Jobs at once on the local scheduler; 0 pauses it."
+    )
     signal_early_s: Annotated[Seconds | None, Field()] = Field(
-        None,
+        default=None,
         description=f"Seconds a time-limit signal may come too early. null: {SLURM_SIGNAL_EARLY_S:g} "
         "for slurm, 0 for local.",
     )
     settle_s: Annotated[Seconds | None, Field()] = Field(
-        None,
+        default=None,
         description="Seconds after which a job that nobody lists was never submitted. "
         f"null: {SLURM_SETTLE_S:g} for slurm, 0 for local.",
     )
@@ -86,7 +100,9 @@ def parse_profiles(
     default = data.get("default")
     if default is not None and not isinstance(default, str):
         faults.append(
-            Fault(file, source.lines.get(("default",), 0), "default", "has the wrong type", "a profile's name")
+            Fault(
+                file, source.lines.get(("default",), 0), "default", "has the wrong type", "a profile's name"
+            )
         )
         default = None
     for name, given in data.items():
