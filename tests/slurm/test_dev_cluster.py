@@ -187,6 +187,7 @@ def test_a_killed_controller_comes_back_and_a_frozen_one_can_be_killed(
     assert slurm_cluster.run_as("lab1", ["sinfo"], cluster="beta").returncode == 0
 
 
+@pytest.mark.slow
 def test_without_slurmdbd_sacct_fails_and_submitting_works(
     slurm_cluster: SlurmCluster, slurm_workdir: Path
 ) -> None:
@@ -203,6 +204,7 @@ def test_without_slurmdbd_sacct_fails_and_submitting_works(
     )
 
 
+@pytest.mark.slow
 def test_a_failing_prolog_drains_the_node_and_holds_the_job(
     slurm_cluster: SlurmCluster, slurm_workdir: Path
 ) -> None:
@@ -221,6 +223,7 @@ def test_a_failing_prolog_drains_the_node_and_holds_the_job(
     slurm_cluster.wait_for_job(job, "COMPLETED")
 
 
+@pytest.mark.slow
 def test_a_failing_health_check_drains_the_node_with_its_reason(
     slurm_cluster: SlurmCluster,
 ) -> None:
