@@ -159,9 +159,7 @@ def load_profiles(home: Path, environ: Mapping[str, str] | None = None) -> Profi
     return profiles
 
 
-def resolve_profile(
-    name: str, profiles: Mapping[str, Profile], runner: Runner | None = None
-) -> Profile:
+def resolve_profile(name: str, profiles: Mapping[str, Profile], runner: Runner | None = None) -> Profile:
     """The profile of that name. ``auto``: the files' ``default``, else ``slurm`` where a Slurm
     answers, else ``local``. Raises SpecError naming the nearest profile."""
     if name in profiles:

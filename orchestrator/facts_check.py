@@ -45,7 +45,8 @@ def _stage(stage: StagePlan, facts: Mapping[str, Any]) -> Iterator[str]:
         yield from min(complaints, key=len)
     have = stage.profile.gpus_per_node
     if have is not None and stage.gpus_per_node > have:
-        yield f"resources.gpus_per_node: {stage.gpus_per_node} asked, profile {stage.profile.name} says a node has {have}"
+        where = f"profile {stage.profile.name} says a node has {have}"
+        yield f"resources.gpus_per_node: {stage.gpus_per_node} asked, {where}"
 
 
 def _partitions(

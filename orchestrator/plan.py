@@ -119,11 +119,11 @@ class StagePlan:
     def node_hours_at_most(self) -> float:
         """If every link runs to its limit, or the stage to its total wall time."""
         total = self.budgets.total_wall_s
-        at_most = self.max_links * self.node_hours_per_link
+        links = self.max_links * self.node_hours_per_link
+        if total is None:
+            return links
         # The last link may begin just under the cap and still run to its limit.
-        return (
-            at_most if total is None else min(at_most, (total * self.nodes) / 3600 + self.node_hours_per_link)
-        )
+        return min(links, total * self.nodes / 3600 + self.node_hours_per_link)
 
     @cached_property
     def budgets(self) -> policy.Budgets:
@@ -193,7 +193,7 @@ class StagePlan:
                     "extra_args": list(box.extra_args),
                 },
                 "srun_args": list(self.profile.srun_args),
-                "progress": self.spec.get("progress"),
+                "progress": _progress(self.spec.get("progress")),
                 "startup_s": self.spec["chain"]["startup"],
             },
             "budgets": {
@@ -239,7 +239,8 @@ class StagePlan:
             env_from=self.env_from,
             extra_directives=self.profile.extra_directives,
             container=self.container,
-            about=f"{self.kind} stage {self.name}, link {link} of at most {self.max_links}, run {self.run_id}",
+            about=f"{self.kind} stage {self.name} of run {self.run_id}, "
+            f"link {link} of at most {self.max_links}",
         )
 
 
@@ -339,6 +340,12 @@ def make_plan(
         for name in order
     ]
     return RunPlan(run_id, run_dir, data["name"], data["group"], profile, tuple(plans))
+
+
+def _progress(spec: Mapping[str, Any] | None) -> Any:
+    """As the launcher reads it: a format's name, or a regex or file alone."""
+    given = {key: value for key, value in (spec or {}).items() if value is not None}
+    return given.get("format", given or None)
 
 
 def _needs(name: str, stages: Mapping[str, Mapping[str, Any]]) -> Sequence[str]:

@@ -52,7 +52,8 @@ class RunRecord:
 
     @property
     def group(self) -> str | None:
-        return self.experiment["group"]  # type: ignore[no-any-return]
+        group = self.experiment["group"]
+        return None if group is None else str(group)
 
     @cached_property
     def profile_key(self) -> str:

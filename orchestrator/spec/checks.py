@@ -124,6 +124,10 @@ def _needed(
 def _pretrain(at: Path, stage: Mapping[str, Any], stages: Mapping[str, Any]) -> Iterator[Said]:
     yield from _needed(at, stage, stages, "data", "text", graph.data_stage(str(at[-1]), stages))
     keys_ok = True
+    for key, value in stage["model"].items():
+        if isinstance(value, dict):
+            keys_ok = False
+            yield Said((*at, "model", key), "is a mapping", "a number, text, true, false or a list")
     known = TRANSFORMER_FIELDS | GPT_KEYS | {"preset"}
     for key in stage["model"]:
         if key in DECIDED_ELSEWHERE:
@@ -150,8 +154,8 @@ def _pretrain(at: Path, stage: Mapping[str, Any], stages: Mapping[str, Any]) -> 
         problems = [f"the model cannot be laid out: {error}"]
     for problem in problems:
         match = _LAYOUT_KEY.search(problem)
-        where = match.groups() if match else ("resources",)
-        yield Said((*at, *where), problem)
+        place: Path = (match[1], match[2]) if match else ("resources",)
+        yield Said((*at, *place), problem)
 
 
 def _eval(at: Path, stage: Mapping[str, Any], stages: Mapping[str, Any]) -> Iterator[Said]:
@@ -185,23 +189,15 @@ def _command(at: Path, stage: Mapping[str, Any], stages: Mapping[str, Any]) -> I
                 needs = graph.needs_of(stage)
                 if argument not in needs:
                     near = nearest(argument, needs)
-                    yield Said(key, f"{match[0]}: {argument!r} is not among its needs", f"one of {needs}", near)
+                    yield Said(
+                        key, f"{match[0]}: {argument!r} is not among its needs", f"one of {needs}", near
+                    )
             elif argument is None and name not in CommandStage.WORDS and nearest(name, CommandStage.WORDS):
                 # Anything else in braces is the command's own business.
                 yield Said(key, f"{match[0]} is not filled in", "", nearest(name, CommandStage.WORDS))
     workdir = stage["workdir"]
     if workdir is not None and not os.path.isdir(workdir):
         yield Said((*at, "workdir"), f"{workdir} is not a directory", "a directory that is there")
-    progress = stage["progress"]
-    if progress is not None and progress != "megatron-log" and not progress.startswith("file:"):
-        try:
-            pattern = re.compile(progress)
-        except re.error as error:
-            yield Said((*at, "progress"), f"is no regular expression: {error}", "megatron-log, file:PATH or one")
-        else:
-            if "step" not in pattern.groupindex:
-                near = nearest(progress, ["megatron-log"])
-                yield Said((*at, "progress"), "has no group named step", "such as 'step (?P<step>\\d+)'", near)
 
 
 _KIND: dict[str, Callable[[Path, Mapping[str, Any], Mapping[str, Any]], Iterator[Said]]] = {

@@ -1,10 +1,12 @@
 """What looks like a credential. Names and shapes only; a value is never repeated in a message.
 
-The shapes are the publicly documented prefixes of well-known issuers. ``tests/orchestrator/test_spec_secrets.py``.
+The shapes are the publicly documented prefixes of well-known issuers.
+``tests/orchestrator/test_spec_secrets.py``.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import Final
 
@@ -49,7 +51,8 @@ def secret_name(name: str) -> bool:
         return False
     if _SECRET_WORDS & set(words):
         return True
-    return any(b in ("KEY", "KEYS") and a in _KEY_OWNERS for a, b in zip(words, words[1:], strict=False))
+    pairs = itertools.pairwise(words)
+    return any(key in ("KEY", "KEYS") and owner in _KEY_OWNERS for owner, key in pairs)
 
 
 def harmless_value(value: str) -> bool:

@@ -10,10 +10,26 @@ import re
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict
-from pydantic import PlainValidator, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    Strict,
+    WithJsonSchema,
+)
 
 from . import durations
+
+
+class WrongField(ValueError):
+    """Fields that do not fit together: said at ``key``, the one that is likelier to be wrong."""
+
+    def __init__(self, key: str, message: str) -> None:
+        super().__init__(message)
+        self.key = key
 
 
 class Model(BaseModel):
@@ -79,9 +95,7 @@ Name = Annotated[
 Group = Annotated[str, AfterValidator(_matching(r"[A-Za-z_][A-Za-z0-9_.-]{0,31}", "a unix group's name"))]
 EnvName = Annotated[
     str,
-    AfterValidator(
-        _matching(r"[A-Za-z_][A-Za-z0-9_]{0,199}", "the name of an environment variable")
-    ),
+    AfterValidator(_matching(r"[A-Za-z_][A-Za-z0-9_]{0,199}", "the name of an environment variable")),
 ]
 
 

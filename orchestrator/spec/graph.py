@@ -80,7 +80,8 @@ def data_stage(name: str, stages: Mapping[str, Mapping[str, Any]]) -> str | None
         return direct[0]
     if stage.get("kind") == "eval" and not direct:
         trained = model_stage(name, stages)
-        return data_stage(trained, stages) if trained in stages and trained != name else None
+        if trained is not None and trained in stages and trained != name:
+            return data_stage(trained, stages)
     return None
 
 

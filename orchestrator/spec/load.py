@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any
 
@@ -94,9 +94,7 @@ class Loading:
             raise refuse(self.name, self.faults)
         positions = {dotted(path): line for path, line in self.source.lines.items()}
         resolved = experiment.model_dump(mode="json", by_alias=True)
-        return LoadedExperiment(
-            experiment, resolved, self.text, positions, self.file, self.given, profile
-        )
+        return LoadedExperiment(experiment, resolved, self.text, positions, self.file, self.given, profile)
 
     # -- places ---------------------------------------------------------------------------------
 
@@ -224,13 +222,14 @@ class Loading:
         except SpecError as error:
             for fault in error.faults:
                 if isinstance(fault, Fault):
-                    if cluster:
-                        self._append(
-                            Fault("", 0, "", fault.message, fault.expected, fault.suggestion, f"--cluster {cluster}")
-                        )
-                    else:
-                        self.add(Said(("cluster",), fault.message, fault.expected, fault.suggestion))
+                    self._unknown_cluster(fault, cluster)
             return None
+
+    def _unknown_cluster(self, fault: Fault, option: str | None) -> None:
+        if option is None:
+            self.add(Said(("cluster",), fault.message, fault.expected, fault.suggestion))
+        else:
+            self._append(replace(fault, key="", override=f"--cluster {option}"))
 
     def _validated(self, data: dict[str, Any]) -> tuple[Experiment | None, dict[str, dict[str, Any]]]:
         """The experiment when the schema accepts it; and the plain values of every stage it accepts."""
@@ -292,5 +291,3 @@ def _join(base: FilePath, given: Any) -> Any:
     if not isinstance(given, str):
         return given
     return os.path.normpath(base / FilePath(given).expanduser()) if "\0" not in given else given
-
-

@@ -45,8 +45,7 @@ def with_defaults(data: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(given, Mapping) and "env_from" in given:
         under["env_from"] = [*_names(top.get("env_from")), *_names(given["env_from"])]
     result["stages"] = {
-        name: _stage(stage, under) if isinstance(stage, Mapping) else stage
-        for name, stage in stages.items()
+        name: _stage(stage, under) if isinstance(stage, Mapping) else stage for name, stage in stages.items()
     }
     return result
 

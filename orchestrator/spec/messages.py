@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from .errors import nearest
+from .fields import WrongField
 from .stages import LATER_KINDS, STAGES
 
 _EXPECTED = {
@@ -22,6 +23,13 @@ _EXPECTED = {
     "dict_type": "a mapping (key: value)",
     "model_type": "a mapping (key: value)",
     "model_attributes_type": "a mapping (key: value)",
+}
+
+_BOUNDS = {
+    "greater_than": "over",
+    "greater_than_equal": "at least",
+    "less_than": "under",
+    "less_than_equal": "at most",
 }
 
 
@@ -58,9 +66,7 @@ def say(error: Mapping[str, Any], root: type[BaseModel]) -> Said:
         return Said(loc, f"{shown(given)} has the wrong type", expected)
     if kind.startswith(("greater_than", "less_than")):
         (bound,) = context.values()
-        words = {"greater_than": "over", "greater_than_equal": "at least"}
-        words |= {"less_than": "under", "less_than_equal": "at most"}
-        return Said(loc, f"{shown(given)} is out of range", f"{words[kind]} {bound:g}")
+        return Said(loc, f"{shown(given)} is out of range", f"{_BOUNDS[kind]} {bound:g}")
     if kind == "string_pattern_mismatch" and by_key:
         return Said(loc, "is not a stage's name", "a-z, 0-9, '-' and '_', beginning with a letter, up to 40")
     if kind == "string_pattern_mismatch":
@@ -68,6 +74,8 @@ def say(error: Mapping[str, Any], root: type[BaseModel]) -> Said:
     if kind == "too_short":
         return Said(loc, "is empty", "at least one")
     if kind == "value_error":
+        if isinstance(context.get("error"), WrongField):
+            loc = (*loc, context["error"].key)
         message, _, expected = str(context.get("error", error["msg"])).partition("; expected ")
         return Said(loc, message, expected)
     return Said(loc, str(error["msg"]).lower())

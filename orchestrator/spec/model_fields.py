@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-TRANSFORMER_FIELDS: Final[frozenset[str]] = frozenset(
-    """
+_NAMES = """
 account_for_embedding_in_pipeline_split account_for_loss_in_pipeline_split activation_func
 activation_func_clamp_value activation_func_fp8_input_store add_bias_linear add_qkv_bias
 apply_query_key_layer_scaling apply_residual_connection_post_layernorm apply_rope_fusion
@@ -67,5 +66,6 @@ tp_comm_split_rs tp_only_amax_red transformer_impl use_cpu_initialization
 use_fused_weighted_squared_relu use_inference_optimized_layers use_kitchen use_kitchen_attention
 use_mamba_mem_eff_path use_ring_exchange_p2p use_te_activation_func use_te_rng_tracker
 variable_seq_lengths wgrad_deferral_limit window_attn_skip_freq window_size
-""".split()
-)
+"""
+
+TRANSFORMER_FIELDS: Final[frozenset[str]] = frozenset(_NAMES.split())

@@ -59,9 +59,7 @@ def parse(text: str) -> Override:
         )
     if not _KEY.fullmatch(key):
         raise bad(f"{key[:80]!r} is not a key")
-    path: Path = tuple(
-        int(p[1:-1][:9]) if p.startswith("[") else p for p in _PART.findall(key)
-    )
+    path: Path = tuple(int(p[1:-1][:9]) if p.startswith("[") else p for p in _PART.findall(key))
     try:
         source = yaml_source.parse(raw, "")
     except SpecError as error:

@@ -39,9 +39,7 @@ class ProfileModel(Model):
     """One profile of clusters.yaml."""
 
     scheduler: Literal["slurm", "local"] = Field(default="slurm", description="What runs jobs.")
-    cluster: SlurmWord | None = Field(
-        default=None, description="Slurm cluster for -M. null: the default one."
-    )
+    cluster: SlurmWord | None = Field(default=None, description="Name for -M. null: the default cluster.")
     partition: SlurmWord | None = Field(default=None, description="Default partition.")
     account: SlurmWord | None = Field(default=None, description="Account to charge.")
     qos: SlurmWord | None = Field(default=None, description="Default QOS.")
@@ -99,11 +97,8 @@ def parse_profiles(
     made: dict[str, Profile] = {}
     default = data.get("default")
     if default is not None and not isinstance(default, str):
-        faults.append(
-            Fault(
-                file, source.lines.get(("default",), 0), "default", "has the wrong type", "a profile's name"
-            )
-        )
+        line = source.lines.get(("default",), 0)
+        faults.append(Fault(file, line, "default", "has the wrong type", "a profile's name"))
         default = None
     for name, given in data.items():
         line = source.lines.get((name,), 0)

@@ -55,9 +55,7 @@ def targets(text: str, at: Path) -> list[Path]:
         if plain is None:
             raise _unsupported(text, match.end())
         dots, name = plain.groups()
-        parts: Path = tuple(
-            int(p[1:-1]) if p.startswith("[") else p for p in _PART.findall(name)
-        )
+        parts: Path = tuple(int(p[1:-1]) if p.startswith("[") else p for p in _PART.findall(name))
         if len(dots) > len(at):
             raise Bad(f"${{{dots}{name}}} goes above the top of the file")
         found.append((*at[: len(at) - len(dots)], *parts) if dots else parts)
@@ -69,7 +67,7 @@ def _unsupported(text: str, start: int) -> Bad:
     if _RESOLVER.match(text, start) or ":" in text[start:].split("}")[0]:
         return Bad(
             "resolvers such as oc.env are not available, so that no secret is written to a file",
-            "a path such as ${stages.pretrain.train.steps}; for a variable of your shell, its name in env_from",
+            "a path such as ${stages.pretrain.train.steps}; for a shell variable its name in env_from",
         )
     return Bad(
         "this reference cannot be read",
@@ -114,7 +112,9 @@ class Checker:
             if isinstance(node, list) and isinstance(part, str) and part.isdigit():
                 part = int(part[:9])
             try:
-                node = node[part] if isinstance(node, (dict, list)) else {}[part]
+                if not isinstance(node, (dict, list)):
+                    raise KeyError(part)
+                node = node[part]  # type: ignore[index]
             except (KeyError, IndexError, TypeError):
                 keys = [str(k) for k in node] if isinstance(node, dict) else []
                 close = nearest(part, keys)

@@ -30,48 +30,49 @@ from .fields import (
 class Resources(Model):
     """What one link of the stage asks the scheduler for."""
 
-    nodes: Positive = Field(1, description="Nodes of one allocation.")
+    nodes: Positive = Field(default=1, description="Nodes of one allocation.")
     ranks_per_node: Positive | None = Field(
-        None, description="Processes on a node. null: one per GPU, or 1 without GPUs."
+        default=None, description="Processes on a node. null: one per GPU, or 1 without GPUs."
     )
-    gpus_per_node: NotNegative = Field(0, description="GPUs of a node to ask for.")
+    gpus_per_node: NotNegative = Field(default=0, description="GPUs of a node to ask for.")
     cpus_per_node: Positive | None = Field(
-        None, description="CPU cores of a node. null: one per rank without GPUs, else the site's default."
+        default=None,
+        description="CPU cores of a node. null: one per rank, with GPUs the site's default.",
     )
-    mem: Memory | None = Field(None, description="Memory of a node, as Slurm writes it (64G).")
-    time: WallTime = Field("01:00:00", description="Wall-time limit of one link (Slurm's --time).")
-    partition: SlurmWord | None = Field(None, description="null: the profile's, else the site's default.")
-    account: SlurmWord | None = Field(None, description="null: the profile's, else the site's default.")
-    qos: SlurmWord | None = Field(None, description="null: the profile's, else the site's default.")
-    constraint: SlurmExpression | None = Field(None, description="Node features (Slurm's --constraint).")
-    reservation: SlurmWord | None = Field(None, description="A reservation's name.")
+    mem: Memory | None = Field(default=None, description="Memory of a node, as Slurm writes it (64G).")
+    time: WallTime = Field(default="01:00:00", description="Wall-time limit of one link (Slurm's --time).")
+    partition: SlurmWord | None = Field(default=None, description="null: the profile's, else the site's.")
+    account: SlurmWord | None = Field(default=None, description="null: the profile's, else the site's.")
+    qos: SlurmWord | None = Field(default=None, description="null: the profile's, else the site's.")
+    constraint: SlurmExpression | None = Field(default=None, description="Node features, such as a100|h100.")
+    reservation: SlurmWord | None = Field(default=None, description="A reservation's name.")
     exclude: listed(SlurmExpression) = Field(  # type: ignore[valid-type]
         default_factory=list, description="Nodes to keep off, besides the profile's."
     )
-    exclusive: Flag = Field(False, description="No other job on the nodes.")
+    exclusive: Flag = Field(default=False, description="No other job on the nodes.")
 
 
 class Chain(Model):
     """How the stage is carried over several allocations (links)."""
 
     lookahead: Annotated[Positive, Field(le=20)] = Field(
-        2, description="Links in the queue at once, the running one included."
+        default=2, description="Links in the queue at once, the running one included."
     )
     max_links: Annotated[Positive, Field(le=999)] = Field(
-        10, description="Links after which the stage stops unfinished."
+        default=10, description="Links after which the stage stops unfinished."
     )
     total_time: WallTime | None = Field(
-        None, description="Wall time of all links together after which the stage stops. null: no cap."
+        default=None, description="Wall time of all links together after which the stage stops. null: no cap."
     )
     signal_lead: Lead = Field(
-        "auto",
+        default="auto",
         description="Seconds before the limit at which the stage is told to save and end. "
         "auto: save_time and 30 s, at most half the limit.",
     )
-    startup: Seconds = Field(60, description="Estimated seconds from the job's start to its first step.")
-    save_time: Seconds = Field(30, description="Estimated seconds one save takes.")
+    startup: Seconds = Field(default=60, description="Estimated seconds from start to first step.")
+    save_time: Seconds = Field(default=30, description="Estimated seconds one save takes.")
     interval_time: Seconds | None = Field(
-        None, description="Estimated seconds between two saves. null: unknown."
+        default=None, description="Estimated seconds between two saves. null: unknown."
     )
 
 
@@ -79,20 +80,20 @@ class ShortChain(Chain):
     """The chain of a stage that should end within one link."""
 
     lookahead: Annotated[Positive, Field(le=20)] = Field(
-        1, description="Links in the queue at once, the running one included."
+        default=1, description="Links in the queue at once, the running one included."
     )
     max_links: Annotated[Positive, Field(le=999)] = Field(
-        3, description="Links after which the stage stops unfinished."
+        default=3, description="Links after which the stage stops unfinished."
     )
 
 
 class Recovery(Model):
     """Allowances by cause: how often each may happen in a row before the stage stops."""
 
-    unexplained: Positive = Field(3, description="Failures without an explanation.")
-    no_progress: Positive = Field(3, description="Links that saved nothing new.")
-    same_signature: Positive = Field(2, description="The same failure at the same step.")
-    launch: Positive = Field(5, description="Allocations that never got to run the work.")
+    unexplained: Positive = Field(default=3, description="Failures without an explanation.")
+    no_progress: Positive = Field(default=3, description="Links that saved nothing new.")
+    same_signature: Positive = Field(default=2, description="The same failure at the same step.")
+    launch: Positive = Field(default=5, description="Allocations that never got to run the work.")
 
 
 class Container(Model):
@@ -126,4 +127,4 @@ class Environment(Model):
         default_factory=list,
         description="Names of variables taken from the submitting shell; their values are not written.",
     )
-    container: Container | None = Field(None, description="null: none, or the profile's.")
+    container: Container | None = Field(default=None, description="null: none, or the profile's.")

@@ -12,7 +12,7 @@ from typing import Any, Final
 from .durations import clock, parse_time, spoken
 
 #: Least useful time of a link when the experiment does not say how long an interval takes.
-LEAST_USEFUL_S: Final = 30.0
+LEAST_USEFUL_S: Final = 20.0
 _MARGIN_S: Final = 30.0
 
 
@@ -41,7 +41,7 @@ def faults(
         found.append(
             (
                 ("chain", "signal_lead"),
-                f"a save takes {spoken(save)} (chain.save_time), the signal comes {spoken(lead)} before the limit",
+                f"the signal comes {spoken(lead)} before the limit, a save takes {spoken(save)} (save_time)",
                 f"at least {spoken(save)}",
             )
         )
@@ -62,7 +62,6 @@ def faults(
         )
     total = chain["total_time"]
     if total is not None and parse_time(total) < time_s:
-        found.append(
-            (("chain", "total_time"), f"{total} is less than the limit of one link ({resources['time']})", "more")
-        )
+        message = f"{total} is less than the limit of one link ({resources['time']})"
+        found.append((("chain", "total_time"), message, "more"))
     return found

@@ -13,9 +13,7 @@ from .fields import Group, Name, SlurmWord
 from .resources import Chain, Environment, Recovery, Resources
 from .stages import CommandStage, EvalStage, PretrainStage, StageName, TextStage
 
-Stage = Annotated[
-    TextStage | PretrainStage | EvalStage | CommandStage, Field(discriminator="kind")
-]
+Stage = Annotated[TextStage | PretrainStage | EvalStage | CommandStage, Field(discriminator="kind")]
 
 
 class Defaults(Environment):
@@ -30,10 +28,10 @@ class Experiment(Environment):
     """One experiment file."""
 
     name: Name = Field(description="Begins the run's id: a-z, 0-9 and '-'.")
-    description: str = Field("", description="For people.", max_length=10_000)
-    cluster: SlurmWord = Field("auto", description="A profile of clusters.yaml, or auto.")
+    description: str = Field(default="", description="For people.", max_length=10_000)
+    cluster: SlurmWord = Field(default="auto", description="A profile of clusters.yaml, or auto.")
     group: Group | None = Field(
-        None, description="Unix group that may read the run's directory. null: only you."
+        default=None, description="Unix group that may read the run's directory. null: only you."
     )
     vars: dict[str, Any] = Field(
         default_factory=dict, description="Values of your own, to refer to as ${vars.name}."
@@ -43,8 +41,6 @@ class Experiment(Environment):
 
     def stage(self, name: str) -> Any:
         return self.stages[name]
-
-
 
 
 def json_schema() -> dict[str, Any]:

@@ -6,12 +6,13 @@ allocation (``tests/orchestrator/test_spec_stages.py`` compares the two).
 
 from __future__ import annotations
 
+import re
 import shlex
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from .fields import Flag, Model, NotNegative, Number, Positive, Seconds, Text, listed
+from .fields import Flag, Model, NotNegative, Number, Positive, Seconds, Text, WrongField, listed
 from .resources import Chain, Environment, Recovery, Resources, ShortChain
 
 #: Kinds that run as one process: nodes and ranks of ``defaults`` are not theirs.
@@ -20,7 +21,6 @@ ONE_PROCESS = ("text", "eval")
 LATER_KINDS = ("sft", "rl", "trajectories", "reward", "convert")
 
 StageName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,39}$")]
-ModelValue = int | float | bool | str | list[Any] | None
 
 
 class StageBase(Environment):
@@ -43,7 +43,7 @@ class Split(Model):
     @model_validator(mode="after")
     def _something_to_train_on(self) -> Split:
         if self.valid + self.test >= 1:
-            raise ValueError("valid and test together must be under 1")
+            raise WrongField("test", "valid and test together leave nothing to train on")
         return self
 
 
@@ -64,51 +64,52 @@ class TextStage(StageBase):
         default_factory=list, description="Paths to leave out, e.g. '*/old/*'."
     )
     vocab_size: Annotated[Positive, Field(ge=257, le=1_000_000)] = Field(
-        1024, description="Entries of the byte-level BPE."
+        default=1024, description="Entries of the byte-level BPE."
     )
-    max_bytes: Positive | None = Field(None, description="Bytes of text to use at most. null: all.")
+    max_bytes: Positive | None = Field(default=None, description="Bytes of text to use at most. null: all.")
     split: Split = Field(default_factory=Split)
-    seed: NotNegative = Field(1234, description="Decides which document is in which split.")
+    seed: NotNegative = Field(default=1234, description="Decides which document is in which split.")
 
 
 class Parallel(Model):
     """How the ranks share the model; 1 means not split. What is left over is data-parallel."""
 
-    tensor: Positive = Field(1, description="Tensor parallelism.")
-    pipeline: Positive = Field(1, description="Pipeline parallelism.")
-    context: Positive = Field(1, description="Context parallelism.")
-    expert: Positive = Field(1, description="Expert parallelism.")
-    virtual_pipeline: Positive = Field(1, description="Model chunks of a pipeline rank.")
-    sequence: Flag = Field(False, description="Sequence parallelism (needs tensor over 1).")
-    distributed_optimizer: Flag = Field(False, description="Split the optimizer's state over replicas.")
+    tensor: Positive = Field(default=1, description="Tensor parallelism.")
+    pipeline: Positive = Field(default=1, description="Pipeline parallelism.")
+    context: Positive = Field(default=1, description="Context parallelism.")
+    expert: Positive = Field(default=1, description="Expert parallelism.")
+    virtual_pipeline: Positive = Field(default=1, description="Model chunks of a pipeline rank.")
+    sequence: Flag = Field(default=False, description="Sequence parallelism (needs tensor over 1).")
+    distributed_optimizer: Flag = Field(default=False, description="Optimizer state split over replicas.")
 
 
 class Train(Model):
     """The training run. Steps are optimizer steps; the learning rate decays by cosine."""
 
     steps: Positive = Field(description="Optimizer steps in total.")
-    global_batch_size: Positive = Field(8, description="Sequences of one step, over all ranks.")
-    micro_batch_size: Positive = Field(1, description="Sequences of one forward pass of a rank.")
-    seq_length: Annotated[Positive, Field(ge=2)] = Field(256, description="Tokens of a sequence.")
-    lr: Annotated[Number, Field(gt=0)] = Field(3e-4, description="Highest learning rate.")
-    min_lr: Annotated[Number, Field(ge=0)] = Field(0.0, description="Learning rate at the end.")
-    warmup_steps: NotNegative = Field(0, description="Steps of linear warm-up.")
+    global_batch_size: Positive = Field(default=8, description="Sequences of one step, over all ranks.")
+    micro_batch_size: Positive = Field(default=1, description="Sequences of one forward pass of a rank.")
+    seq_length: Annotated[Positive, Field(ge=2)] = Field(default=256, description="Tokens of a sequence.")
+    lr: Annotated[Number, Field(gt=0)] = Field(default=3e-4, description="Highest learning rate.")
+    min_lr: Annotated[Number, Field(ge=0)] = Field(default=0.0, description="Learning rate at the end.")
+    warmup_steps: NotNegative = Field(default=0, description="Steps of linear warm-up.")
     weight_decay: Annotated[Number, Field(ge=0)] = 0.1
-    clip_grad: Annotated[Number, Field(ge=0)] = Field(1.0, description="Gradient norm to clip at; 0: none.")
+    clip_grad: Annotated[Number, Field(ge=0)] = Field(default=1.0, description="Norm to clip at; 0: none.")
     beta1: Annotated[Number, Field(ge=0, lt=1)] = 0.9
     beta2: Annotated[Number, Field(ge=0, lt=1)] = 0.95
     eps: Annotated[Number, Field(gt=0)] = 1e-8
     seed: NotNegative = 1234
     precision: Literal["fp32", "bf16"] = "bf16"
-    log_interval: Positive = Field(10, description="Steps between two lines of the log.")
-    threads: Positive | None = Field(None, description="CPU threads of a rank. null: the cores shared.")
+    log_interval: Positive = Field(default=10, description="Steps between two lines of the log.")
+    threads: Positive | None = Field(default=None, description="CPU threads of a rank. null: its share.")
 
     @model_validator(mode="after")
     def _fits_together(self) -> Train:
         if self.warmup_steps >= self.steps:
-            raise ValueError(f"warmup_steps {self.warmup_steps} must be under steps {self.steps}")
+            message = f"{self.warmup_steps} is not under train.steps ({self.steps})"
+            raise WrongField("warmup_steps", message)
         if self.min_lr > self.lr:
-            raise ValueError(f"min_lr {self.min_lr:g} is over lr {self.lr:g}")
+            raise WrongField("min_lr", f"{self.min_lr:g} is over train.lr ({self.lr:g})")
         return self
 
 
@@ -120,11 +121,11 @@ class Checkpoint(Model):
     """When to save and how many to keep."""
 
     interval: Annotated[Positive | None, BeforeValidator(_interval)] = Field(
-        None, description="Steps between two saves. auto or null: by time, every `seconds`."
+        default=None, description="Steps between two saves. auto or null: by time, every `seconds`."
     )
-    seconds: Annotated[Seconds, Field(gt=0)] = Field(600, description="Seconds between saves for auto.")
-    keep: Positive = Field(3, description="Checkpoints to keep.")
-    async_: Flag = Field(False, alias="async", description="Accepted; this version saves synchronously.")
+    seconds: Annotated[Seconds, Field(gt=0)] = Field(default=600, description="Seconds, for auto.")
+    keep: Positive = Field(default=3, description="Checkpoints to keep.")
+    async_: Flag = Field(default=False, alias="async", description="Accepted, without effect yet.")
 
 
 Launcher = Literal["auto", "ft_launcher", "torchrun", "none"]
@@ -135,16 +136,16 @@ class PretrainStage(StageBase):
 
     kind: Literal["pretrain"]
     data: StageName | None = Field(
-        None, description="The text stage to train on. null: the one text stage among needs."
+        default=None, description="The text stage to train on. null: the one text stage among needs."
     )
-    model: dict[str, ModelValue] = Field(
+    model: dict[str, Any] = Field(
         default_factory=lambda: {"preset": "tiny"},
         description="preset and any field of Megatron-Core's TransformerConfig.",
     )
     parallel: Parallel = Field(default_factory=Parallel)
     train: Train
     checkpoint: Checkpoint = Field(default_factory=Checkpoint)
-    launcher: Launcher = Field("auto", description="auto: ft_launcher where it is installed, else torchrun.")
+    launcher: Launcher = Field(default="auto", description="auto: ft_launcher if installed, else torchrun.")
 
 
 class EvalStage(StageBase):
@@ -153,16 +154,16 @@ class EvalStage(StageBase):
     kind: Literal["eval"]
     chain: ShortChain = Field(default_factory=ShortChain)
     model: StageName | None = Field(
-        None, description="The pretrain stage to evaluate. null: the one pretrain stage among needs."
+        default=None, description="The pretrain stage to evaluate. null: the one pretrain stage among needs."
     )
     data: StageName | None = Field(
-        None, description="The text stage to evaluate on. null: the one the model was trained on."
+        default=None, description="The text stage to evaluate on. null: the one the model was trained on."
     )
-    split: Literal["valid", "test"] = Field("test", description="Which held-out part of the text.")
+    split: Literal["valid", "test"] = Field(default="test", description="Which held-out part of the text.")
     stride: Positive | None = Field(
-        None, description="Tokens a window moves on. null: half of the model's seq_length."
+        default=None, description="Tokens a window moves on. null: half of the model's seq_length."
     )
-    threads: Positive | None = Field(None, description="CPU threads. null: the cores of the job.")
+    threads: Positive | None = Field(default=None, description="CPU threads. null: the cores of the job.")
 
 
 def _argv(value: Any) -> Any:
@@ -183,11 +184,51 @@ def _program(value: list[str]) -> list[str]:
     return value
 
 
+_SIGNALS = ("TERM", "INT", "USR1", "USR2", "HUP", "QUIT")
+
+
 def _signal(value: str) -> str:
     name = value.upper().removeprefix("SIG")
-    if name not in ("TERM", "INT", "USR1", "USR2", "HUP", "QUIT"):
-        raise ValueError(f"{value!r} is not one of TERM, INT, USR1, USR2, HUP, QUIT")
-    return name
+    if name not in (*_SIGNALS, "NONE"):
+        raise ValueError(f"{value!r} is unknown; expected {', '.join(_SIGNALS)} or none")
+    return name.lower() if name == "NONE" else name
+
+
+class Progress(Model):
+    """Where the step a command is at can be read: one of the three."""
+
+    regex: Text | None = Field(
+        default=None, description="Matched against each line of output; its group `step` (and `loss`) counts."
+    )
+    format: Literal["megatron-log"] | None = Field(default=None, description="Lines of a known program.")
+    file: Text | None = Field(default=None, description="A file with a number in it.")
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> Progress:
+        if sum(given is not None for given in (self.regex, self.file, self.format)) != 1:
+            raise ValueError("needs one of regex, file and format")
+        if self.regex is not None:
+            try:
+                groups = re.compile(self.regex).groupindex
+            except (re.error, OverflowError, RecursionError) as error:
+                raise WrongField("regex", f"is not a regular expression: {error}") from error
+            if "step" not in groups:
+                message = r"has no group named step; expected such as 'step (?P<step>\d+)'"
+                raise WrongField("regex", message)
+        return self
+
+
+def _progress(value: Any) -> Any:
+    """One text alone is a format, ``file:PATH`` or a regular expression."""
+    if not isinstance(value, str):
+        return value
+    if value == "megatron-log":
+        return {"format": value}
+    if value.startswith("file:"):
+        return {"file": value.removeprefix("file:")}
+    if value.isidentifier() or set(value) <= set("abcdefghijklmnopqrstuvwxyz-_"):
+        raise ValueError(f"{value!r} is unknown; expected megatron-log, {{regex: …}} or {{file: …}}")
+    return {"regex": value}
 
 
 class CommandStage(StageBase):
@@ -199,18 +240,18 @@ class CommandStage(StageBase):
         "{stage_dir}, {artifact_dir}, {checkpoint_dir}, {run_dir}, {link} and {input:NAME} are filled in."
     )
     workdir: Text | None = Field(
-        None, description="Directory to run in. null: the directory of the experiment file."
+        default=None, description="Directory to run in. null: the directory of the experiment file."
     )
-    progress: Text | None = Field(
-        None,
-        description="Where to read steps: megatron-log, file:PATH, or a regular expression with a "
-        "group named step. null: only from the client in the program.",
+    progress: Annotated[Progress | None, BeforeValidator(_progress)] = Field(
+        default=None,
+        description="Where to read steps: megatron-log, {regex: …} or {file: …}. "
+        "null: only from the client in the program.",
     )
     stop_signal: Annotated[str, AfterValidator(_signal)] = Field(
-        "TERM", description="Signal that tells the command to save and end."
+        default="TERM", description="Signal that tells the command to save and end. none: only the stop file."
     )
-    grace: Seconds = Field(60, description="Seconds the command has to end after that signal.")
-    launcher: Launcher = Field("none", description="none: the command is started once per rank as it is.")
+    grace: Seconds = Field(default=60, description="Seconds the command has to end after that signal.")
+    launcher: Launcher = Field(default="none", description="none: started once per rank, as it is.")
 
     WORDS: ClassVar[tuple[str, ...]] = (
         "stage_dir",

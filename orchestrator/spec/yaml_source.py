@@ -129,7 +129,7 @@ def _compose(text: str) -> Any:
 
 
 def _syntax(error: Exception, file: str) -> Fault:
-    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    mark: Any = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     problem = str(getattr(error, "problem", None) or "")
     if not problem:
         problem = "a character that YAML does not allow" if isinstance(error, yaml.YAMLError) else str(error)
