@@ -67,9 +67,7 @@ def create_database_files(layout: Layout) -> None:
     if done.returncode:
         # A half-made data directory would be taken for a whole one next time
         shutil.rmtree(layout.database_dir, ignore_errors=True)
-        raise DevClusterError(
-            f"mariadb-install-db failed ({done.returncode})", hint=f"its log: {log}"
-        )
+        raise DevClusterError(f"mariadb-install-db failed ({done.returncode})", hint=f"its log: {log}")
 
 
 def _sql(layout: Layout, statements: str) -> bool:
@@ -157,9 +155,7 @@ def ensure_accounts(layout: Layout, settings: Settings) -> None:
         slurm.try_call(layout, first, "sacctmgr", "--immediate", "--quiet", "add", *words)
     missing = wanted - _associations(layout, settings)
     if missing:
-        raise slurmdbd(layout, settings).failure(
-            f"did not take these associations: {sorted(missing)}"
-        )
+        raise slurmdbd(layout, settings).failure(f"did not take these associations: {sorted(missing)}")
 
 
 def protect_dbd_conf(path: Path) -> None:

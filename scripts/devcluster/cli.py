@@ -57,9 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         print(json.dumps(result.record, indent=1) if options.json else result.text, flush=True)
     except BrokenPipeError:
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), 1
-        )  # the reader has left; nothing is lost but the words
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader has left; nothing is lost but the words
     return int(result.code)
 
 
@@ -94,8 +92,7 @@ def build_parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="dev-cluster",
         description=ABOUT,
-        epilog=f"exit codes:\n{codes}\n\n{STATE_HELP}\n\n"
-        "example:\n  sudo scripts/dev-cluster up --nodes 16",
+        epilog=f"exit codes:\n{codes}\n\n{STATE_HELP}\n\nexample:\n  sudo scripts/dev-cluster up --nodes 16",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parsers = top.add_subparsers(dest="verb", required=True, metavar="VERB")
@@ -105,9 +102,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--json", action="store_true", help="print a JSON record; progress goes to standard error"
     )
 
-    def verb(
-        name: str, run: Callable[..., verbs.Result], what: str, example: str
-    ) -> argparse.ArgumentParser:
+    def verb(name: str, run: Callable[..., verbs.Result], what: str, example: str) -> argparse.ArgumentParser:
         parser = parsers.add_parser(
             name,
             help=what,
@@ -154,9 +149,7 @@ def build_parser() -> argparse.ArgumentParser:
         "crash nodes: slurmd, steps and tasks",
         "sudo dev-cluster kill-node a3",
     )
-    kill.add_argument(
-        "--daemon-only", action="store_true", help="kill slurmd alone; the tasks run on"
-    )
+    kill.add_argument("--daemon-only", action="store_true", help="kill slurmd alone; the tasks run on")
     start = verb(
         "start-node",
         verbs.start_node,
@@ -228,13 +221,9 @@ def _add_up(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--nodes-b", type=int, metavar="M", help=f"nodes of beta, 0 for none ({default.nodes_b})"
     )
-    parser.add_argument(
-        "--gpus", type=int, metavar="G", help=f"fake GPUs per node ({default.gpus})"
-    )
+    parser.add_argument("--gpus", type=int, metavar="G", help=f"fake GPUs per node ({default.gpus})")
     parser.add_argument("--cpus", type=int, help=f"CPUs declared per node ({default.cpus})")
-    parser.add_argument(
-        "--memory-mb", type=int, help=f"memory declared per node ({default.memory_mb})"
-    )
+    parser.add_argument("--memory-mb", type=int, help=f"memory declared per node ({default.memory_mb})")
     parser.add_argument(
         "--users", type=_names, metavar="U1,U2", help=f"login users ({','.join(default.users)})"
     )

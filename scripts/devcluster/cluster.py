@@ -145,9 +145,7 @@ class DevCluster:
 
         if not wait_until(ready, NODES_READY_S, poll_s=0.15):
             seen = ", ".join(
-                f"{n} {states.get(n, 'unknown')}"
-                for n in names
-                if not slurm.is_usable(states.get(n, ""))
+                f"{n} {states.get(n, 'unknown')}" for n in names if not slurm.is_usable(states.get(n, ""))
             )
             raise slurmctld(self.layout, cluster).failure(
                 f"has nodes not ready after {NODES_READY_S:g} s: {seen}"
@@ -195,9 +193,7 @@ class DevCluster:
 
         def empty() -> bool:
             nonlocal forced
-            out = slurm.try_call(
-                self.layout, cluster.name, "squeue", "--noheader", "-o", "%u %t %N"
-            )
+            out = slurm.try_call(self.layout, cluster.name, "squeue", "--noheader", "-o", "%u %t %N")
             if out is None:
                 return False
             rows = [line.split() for line in out.splitlines()]
@@ -214,9 +210,7 @@ class DevCluster:
             return not rows
 
         if not wait_until(empty, timeout_s, poll_s=0.2):
-            raise slurmctld(self.layout, cluster).failure(
-                f"still has jobs {timeout_s:g} s after scancel"
-            )
+            raise slurmctld(self.layout, cluster).failure(f"still has jobs {timeout_s:g} s after scancel")
 
     # --- down -------------------------------------------------------------------------
 

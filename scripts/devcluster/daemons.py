@@ -46,9 +46,7 @@ def mariadbd(layout: Layout, settings: Settings) -> Daemon:
         "--max-allowed-packet=16M",
     )
     ports = (settings.database_port,)
-    return Daemon(
-        "mariadbd", command, pid_file, log, clean_environment(root), forks=False, ports=ports
-    )
+    return Daemon("mariadbd", command, pid_file, log, clean_environment(root), forks=False, ports=ports)
 
 
 def slurmdbd(layout: Layout, settings: Settings) -> Daemon:
@@ -95,8 +93,7 @@ def directories(layout: Layout, settings: Settings) -> list[tuple[Path, str, int
     root = layout.root
     wanted: list[tuple[Path, str, int]] = [(root, "root", 0o755), (root / "work", "root", 0o1777)]
     wanted += [
-        (root / d, "root", 0o755)
-        for d in ("etc", "run", "log", "state", "spool", "dev", "home", "hooks")
+        (root / d, "root", 0o755) for d in ("etc", "run", "log", "state", "spool", "dev", "home", "hooks")
     ]
     wanted += [(root / "hooks/fail", "root", 0o755)]
     for kind in ("etc", "log", "state"):
@@ -111,7 +108,5 @@ def directories(layout: Layout, settings: Settings) -> list[tuple[Path, str, int
             (root / "etc" / cluster.name, "root", 0o755),
             (root / "spool" / cluster.name, "root", 0o755),
         ]
-        wanted += [
-            (root / "spool" / cluster.name / node, "root", 0o755) for node in cluster.node_names
-        ]
+        wanted += [(root / "spool" / cluster.name / node, "root", 0o755) for node in cluster.node_names]
     return wanted

@@ -55,8 +55,7 @@ def require_installed() -> None:
     if missing:
         raise DevClusterError(
             f"not installed: {', '.join(missing)}",
-            hint="run `dev-cluster install` as root, or: apt-get update && "
-            + " ".join(apt_command()),
+            hint="run `dev-cluster install` as root, or: apt-get update && " + " ".join(apt_command()),
             code=EXIT_NOT_INSTALLED,
         )
 
@@ -64,9 +63,7 @@ def require_installed() -> None:
 def slurm_version() -> tuple[int, int]:
     """(22, 5) for "slurm-wlm 22.05.8"."""
     program = shutil.which("slurmctld", path=SEARCH_PATH) or "slurmctld"
-    out = subprocess.run(
-        [program, "-V"], capture_output=True, text=True, stdin=subprocess.DEVNULL
-    ).stdout
+    out = subprocess.run([program, "-V"], capture_output=True, text=True, stdin=subprocess.DEVNULL).stdout
     match = re.search(r"(\d+)\.(\d+)", out)
     if not match:
         raise DevClusterError(

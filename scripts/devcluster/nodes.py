@@ -61,9 +61,7 @@ def job_processes(layout: Layout, cluster: Cluster, node: str | None = None) -> 
             continue
         parents[pid] = parent
         environment = read_environ(pid)
-        here = environment.get("SLURM_CONF") == own_conf or environment.get(MARKER) == str(
-            layout.root
-        )
+        here = environment.get("SLURM_CONF") == own_conf or environment.get(MARKER) == str(layout.root)
         if here and environment.get("SLURMD_NODENAME") in names:
             found.add(pid)
     grown = True

@@ -18,9 +18,7 @@ CGROUP_PLUGIN_DISABLED_SINCE = (23, 11)
 
 
 def _fill(template: str, **values: object) -> str:
-    return string.Template((DATA / template).read_text()).substitute(
-        **{k: str(v) for k, v in values.items()}
-    )
+    return string.Template((DATA / template).read_text()).substitute(**{k: str(v) for k, v in values.items()})
 
 
 def render_all(
@@ -65,9 +63,7 @@ def _slurm_conf(layout: Layout, settings: Settings, cluster: Cluster) -> str:
         controller_port=cluster.controller_port,
         munge_socket=layout.munge_socket,
         dbd_port=settings.dbd_port,
-        gres_types="GresTypes=gpu\nAccountingStorageTRES=gres/gpu"
-        if gpus
-        else "# no GPUs (--gpus 0)",
+        gres_types="GresTypes=gpu\nAccountingStorageTRES=gres/gpu" if gpus else "# no GPUs (--gpus 0)",
         node_gres=f" Gres=gpu:fake:{gpus}" if gpus else "",
         node_range=_range(cluster),
         port_range=f"[{first}-{last}]",

@@ -66,15 +66,11 @@ class Settings:
         ]
         if self.cpus % 2:
             faults.append(f"--cpus {self.cpus}: must be even (two sockets a node)")
-        faults += [
-            f"--users: {u!r} is not a login name" for u in self.users if not USER_NAME.fullmatch(u)
-        ]
+        faults += [f"--users: {u!r} is not a login name" for u in self.users if not USER_NAME.fullmatch(u)]
         if "root" in self.users:
             faults.append("--users: root has an account anyway, leave it out")
         if faults:
-            raise DevClusterError(
-                "; ".join(faults), hint="see `dev-cluster up --help`", code=EXIT_USAGE
-            )
+            raise DevClusterError("; ".join(faults), hint="see `dev-cluster up --help`", code=EXIT_USAGE)
 
     @property
     def database_port(self) -> int:
@@ -98,9 +94,7 @@ class Settings:
             if cluster.name == name:
                 return cluster
         known = ", ".join(c.name for c in self.clusters)
-        raise DevClusterError(
-            f"no cluster {name!r} here", hint=f"there is: {known}", code=EXIT_USAGE
-        )
+        raise DevClusterError(f"no cluster {name!r} here", hint=f"there is: {known}", code=EXIT_USAGE)
 
     def cluster_of(self, node: str) -> Cluster:
         for cluster in self.clusters:
@@ -135,9 +129,7 @@ class Layout:
     root: Path
 
     def __post_init__(self) -> None:
-        if len(str(self.root)) > MAX_STATE_PATH or not re.fullmatch(
-            r"[\w./+-]+", str(self.root), re.ASCII
-        ):
+        if len(str(self.root)) > MAX_STATE_PATH or not re.fullmatch(r"[\w./+-]+", str(self.root), re.ASCII):
             raise DevClusterError(
                 f"state directory {self.root}: at most {MAX_STATE_PATH} characters, "
                 "all of them of A-Z a-z 0-9 . _ + - /",

@@ -16,9 +16,7 @@ from .settings import Cluster, Layout
 CALL_TIMEOUT_S = 25.0
 # sinfo's %T, without its suffix; "*" means the node does not answer
 USABLE = frozenset({"idle", "mixed", "allocated", "completing", "planned"})
-RESUMABLE = frozenset(
-    {"down", "drained", "draining", "drng", "drain", "fail", "failing", "error", "unknown"}
-)
+RESUMABLE = frozenset({"down", "drained", "draining", "drng", "drain", "fail", "failing", "error", "unknown"})
 
 
 def call(
@@ -49,9 +47,7 @@ def call(
     return done.stdout
 
 
-def try_call(
-    layout: Layout, cluster: str, *command: str, timeout_s: float = CALL_TIMEOUT_S
-) -> str | None:
+def try_call(layout: Layout, cluster: str, *command: str, timeout_s: float = CALL_TIMEOUT_S) -> str | None:
     """As `call`, but None instead of an error."""
     try:
         return call(layout, cluster, *command, timeout_s=timeout_s)

@@ -21,9 +21,7 @@ class ClusterStatus:
     slurm_conf: str
     controller: str  # running, frozen, stopped, or silent (there, without an answer)
     daemons_up: int  # slurmd processes
-    nodes: dict[str, str] = field(
-        default_factory=dict
-    )  # name -> state; empty when the controller is silent
+    nodes: dict[str, str] = field(default_factory=dict)  # name -> state; empty when the controller is silent
     jobs: dict[str, int] = field(default_factory=dict)  # state -> count
 
 
@@ -64,9 +62,7 @@ def read_status(layout: Layout, settings: Settings) -> Status:
             problems.append(f"slurmctld of {cluster.name} is {record.controller}")
         problems += [f"slurmd of {name} is stopped" for name in dead]
         problems += [
-            f"node {n} is {s}"
-            for n, s in record.nodes.items()
-            if n not in dead and not slurm.is_usable(s)
+            f"node {n} is {s}" for n, s in record.nodes.items() if n not in dead and not slurm.is_usable(s)
         ]
         clusters.append(record)
     failing = nodes.failing_hooks(layout)
@@ -81,9 +77,7 @@ def as_text(status: Status) -> str:
     lines.append("  " + "   ".join(f"{name} {state}" for name, state in status.daemons.items()))
     for cluster in status.clusters:
         counts = _counts(Counter(cluster.nodes.values())) or "states unknown"
-        lines.append(
-            f"  {cluster.name}: slurmctld {cluster.controller}, {cluster.daemons_up} slurmd"
-        )
+        lines.append(f"  {cluster.name}: slurmctld {cluster.controller}, {cluster.daemons_up} slurmd")
         lines.append(f"    nodes: {counts}")
         lines.append(f"    jobs:  {_counts(cluster.jobs) or 'none'}")
     if status.failing_hooks:

@@ -64,9 +64,7 @@ def up(options: argparse.Namespace, layout: Layout, say: Say) -> Result:
     sizes = " + ".join(f"{c.nodes} nodes ({c.name})" for c in asked.clusters)
     text = f"up: {sizes}, {asked.gpus} fake GPUs each; {len(started)} daemons started\n"
     text += 'use it:  eval "$(scripts/dev-cluster env alpha)"; sinfo'
-    return Result(
-        text, {**status.as_dict(), "started": started}, EXIT_OK if status.up else EXIT_NOT_UP
-    )
+    return Result(text, {**status.as_dict(), "started": started}, EXIT_OK if status.up else EXIT_NOT_UP)
 
 
 def down(options: argparse.Namespace, layout: Layout, say: Say) -> Result:
@@ -88,9 +86,7 @@ def heal(options: argparse.Namespace, layout: Layout, say: Say) -> Result:
     cluster = existing(layout, say)
     cluster.heal()
     found = read_status(layout, cluster.settings)
-    return Result(
-        "healed: all idle, no jobs", found.as_dict(), EXIT_OK if found.up else EXIT_NOT_UP
-    )
+    return Result("healed: all idle, no jobs", found.as_dict(), EXIT_OK if found.up else EXIT_NOT_UP)
 
 
 def kill_node(options: argparse.Namespace, layout: Layout, say: Say) -> Result:
@@ -184,13 +180,9 @@ def clear_hook(options: argparse.Namespace, layout: Layout, say: Say) -> Result:
 def env(options: argparse.Namespace, layout: Layout, say: Say) -> Result:
     where = existing(layout, say).settings.cluster(options.cluster)
     variables = {"SLURM_CONF": str(layout.slurm_conf(where.name))}
-    return Result(
-        "\n".join(f"export {k}={shlex.quote(v)}" for k, v in variables.items()), {**variables}
-    )
+    return Result("\n".join(f"export {k}={shlex.quote(v)}" for k, v in variables.items()), {**variables})
 
 
 def install_packages(options: argparse.Namespace, layout: Layout, say: Say) -> Result:
     changed = install()
-    return Result(
-        "installed" if changed else "everything is installed already", {"changed": changed}
-    )
+    return Result("installed" if changed else "everything is installed already", {"changed": changed})

@@ -90,9 +90,7 @@ def test_both_clusters_are_reached_with_dash_m(slurm_cluster: SlurmCluster) -> N
 
 
 @pytest.mark.parametrize("user", ["root", "lab1", "lab2"])
-def test_every_user_may_submit_to_both_accounts_and_all_qos(
-    slurm_cluster: SlurmCluster, user: str
-) -> None:
+def test_every_user_may_submit_to_both_accounts_and_all_qos(slurm_cluster: SlurmCluster, user: str) -> None:
     for account in ("lab", "robots"):
         for qos in ("normal", "urgent", "capped"):
             argv = ["sbatch", "--test-only", "-A", account, "-q", qos, "--wrap", "true"]
@@ -212,9 +210,7 @@ def test_a_failing_prolog_drains_the_node_and_holds_the_job(
     assert slurm_cluster.status()["failing_hooks"] == ["prolog-a1"]
     job = submit(slurm_cluster, slurm_workdir, "true", "-w", "a1")
     ask = ["squeue", "-h", "-o", "%r", "-j", job]
-    wait_until(
-        lambda: "requeued held" in slurm_cluster.run_as("lab1", ask).stdout, "the job to be held"
-    )
+    wait_until(lambda: "requeued held" in slurm_cluster.run_as("lab1", ask).stdout, "the job to be held")
     reasons = slurm_cluster.run_as("lab1", ["sinfo", "-R", "-h", "-o", "%E %N"]).stdout
     assert "Prolog error a1" in reasons
     slurm_cluster.clear_prolog("a1")
@@ -229,9 +225,7 @@ def test_a_failing_health_check_drains_the_node_with_its_reason(
 ) -> None:
     slurm_cluster.verb("fail-health", "a2")
     ask = ["sinfo", "-R", "-h", "-o", "%E|%N"]
-    wait_until(
-        lambda: "fake GPU fault|a2" in slurm_cluster.run_as("lab1", ask).stdout, "a2 to be drained"
-    )
+    wait_until(lambda: "fake GPU fault|a2" in slurm_cluster.run_as("lab1", ask).stdout, "a2 to be drained")
     slurm_cluster.verb("clear-health", "a2")
     assert slurm_cluster.status()["up"] is True
 
