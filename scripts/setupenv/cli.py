@@ -66,7 +66,8 @@ def ensure_torch(venv: Venv, request: choose.Request, own: str | None) -> str:
                 continue
             heavy = choose.cuda_packages(names)
             if heavy:
-                reasons.append(f"{candidate.spec} is a CUDA build: it brings {', '.join(heavy)}")
+                some = ", ".join(heavy[:3]) + (f" and {len(heavy) - 3} more" * (len(heavy) > 3))
+                reasons.append(f"{candidate.spec} is a CUDA build: it brings {some}")
                 continue
         say(f"installing {candidate.spec}" + (" for this machine's GPU" if has_gpu else ""))
         venv.install(candidate.pip_args())

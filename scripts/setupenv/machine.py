@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 import re
 import shutil
@@ -23,14 +22,13 @@ _SITES = "import json, sys; print(json.dumps([p for p in sys.path if p.endswith(
 
 
 def run(argv: list[str]) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end, away from the current folder and its modules."""
-    environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
+    """Run a program to its end, away from the current folder and its modules. PYTHONPATH stays: a
+    site's module system may bring its torch that way, and that one is a user's own too."""
     return subprocess.run(
         argv,
         capture_output=True,
         text=True,
         cwd="/",
-        env=environment,
         timeout=120,
         stdin=subprocess.DEVNULL,
     )
