@@ -94,7 +94,7 @@ def submit_links(
             job_ids[token] = outcome.job_id
             journal.append(
                 "submission.accepted",
-                {"token": token, "job_id": outcome.job_id, "via": "sbatch"},
+                {"token": token, "job_id": outcome.job_id, "via": "submit"},
                 stage=act.stage,
             )
         elif outcome.word == "rejected":

@@ -21,7 +21,7 @@ TYPES: Final[dict[str, str]] = {
     "run.resumed": "a person asked to go on: stages = {name: epoch}",
     "run.cancelled": "a person asked to stop: stages = {name: epoch}, by",
     "submission.intent": "about to submit: token, stage, link, cluster, epoch, script_sha256",
-    "submission.accepted": "a job exists: token, job_id, via (sbatch or lookup)",
+    "submission.accepted": "a job exists: token, job_id, via (submit or lookup)",
     "submission.rejected": "definitely refused, no job exists: token, reason",
     "submission.uncertain": "the answer was lost: token, reason, looked_up (a conclusive look-up found nothing)",
     "submission.absent": "looked up and proved not to exist: token",

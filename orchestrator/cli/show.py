@@ -63,6 +63,12 @@ def totals(run: Run) -> dict[str, int]:
     return found
 
 
+def nodes_of(attempt: Attempt) -> str:
+    """Slurm's node list of an attempt; empty before it has nodes."""
+    known = attempt.record.nodes if attempt.record else ""
+    return known or str((attempt.started or {}).get("nodes") or "")
+
+
 def attempt_data(attempt: Attempt) -> dict[str, Any]:
     """One attempt for ``--json``."""
     record = attempt.record
@@ -75,7 +81,7 @@ def attempt_data(attempt: Attempt) -> dict[str, Any]:
         "restart_count": attempt.restart_count,
         "state": attempt.state,
         "reason": record.reason if record else "",
-        "nodes": (record.nodes if record else "") or ",".join((attempt.started or {}).get("nodes", [])),
+        "nodes": nodes_of(attempt),
         "submitted_at": record.submitted_at if record else None,
         "started_at": (record.started_at if record else None) or attempt.started_ts,
         "ended_at": (record.ended_at if record else None) or attempt.finished_ts,

@@ -56,7 +56,7 @@ def command(
             emit({"dry_run": True, **data}) if json else show_plan(data)
             return
         session = Session(home_of(home))
-        done = submit(session, ready, new=new, on_outcome=None if json else _said)  # type: ignore[arg-type]
+        done = submit(session, ready, new=new, on_outcome=_unsaid if json else _said)
         run = done.run
         result: dict[str, Any] = {
             "run": run.id,
@@ -98,3 +98,7 @@ def command(
 def _said(outcome: Any) -> None:
     if outcome.word == "accepted":
         say(f"  job {outcome.job_id:>8}  {outcome.token}")
+
+
+def _unsaid(outcome: Any) -> None:
+    """With --json the outcomes are in the document."""

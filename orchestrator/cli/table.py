@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from resiliency.state import Attempt, RunState, Stage
 
 from .common import cell
-from .show import duration, number, style
+from .show import duration, nodes_of, number, style
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -70,9 +70,7 @@ def run_table(state: RunState, *, totals: Mapping[str, int] | None = None) -> Ta
             if attempt.step is not None and total:
                 step += f"/{total}"
             name = f"{attempt.link}" + (f".{attempt.restart_count}" if attempt.restart_count else "")
-            nodes = (attempt.record.nodes if attempt.record else "") or ",".join(
-                (attempt.started or {}).get("nodes", [])
-            )
+            nodes = nodes_of(attempt)
             table.add_row(
                 stage.name if rows == 0 else "",
                 word if rows == 0 else "",

@@ -82,7 +82,7 @@ class Story:
     def ran(self, stage: str, link: int, job_id: str, exit_code: int, **finished: Any) -> Story:
         """An attempt that passed the gate and ended with ``exit_code``."""
         token = contract.token(RUN, stage, link)
-        self.inside("attempt.started", stage, job_id, {"token": token, "nodes": ["n1"]})
+        self.inside("attempt.started", stage, job_id, {"token": token, "nodes": "n1"})
         self.inside("attempt.gate", stage, job_id, {"verdict": "go"})
         return self.inside("attempt.finished", stage, job_id, {"exit_code": exit_code, **finished})
 

@@ -127,7 +127,7 @@ def test_a_full_disk_holds_the_stage() -> None:
 def test_a_lost_node_is_followed_by_the_next_link_and_its_decision_is_recorded() -> None:
     only = Chain("train", lookahead=1)
     story = Story([only]).accepted("train", 1, "1")
-    story.inside("attempt.started", "train", "1", {"token": token("train", 1), "nodes": ["n1"]})
+    story.inside("attempt.started", "train", "1", {"token": token("train", 1), "nodes": "n1"})
     story.observed("train", 1, "1", "NODE_FAIL")
     acts = advance(story.state, [only])
     assert [type(a) for a in acts] == [RecordDecision, SubmitLink]
@@ -195,7 +195,7 @@ def test_used_up_links_wait_for_the_last_to_end() -> None:
 def test_waiting_at_the_gate_uses_no_link() -> None:
     only = Chain("train", needs=("data",), lookahead=1)
     story = Story([DATA, only]).accepted("data", 1, "1").accepted("train", 1, "2")
-    story.inside("attempt.started", "train", "2", {"token": token("train", 1), "nodes": []})
+    story.inside("attempt.started", "train", "2", {"token": token("train", 1), "nodes": ""})
     story.inside("attempt.gate", "train", "2", {"verdict": "wait"})
     story.inside("attempt.finished", "train", "2", {"exit_code": 75})
     assert links_used(story.state.stage("train")) == 0
@@ -205,7 +205,7 @@ def test_waiting_at_the_gate_uses_no_link() -> None:
 def test_an_artifact_that_verifies_completes_a_stage_that_could_not_say_so() -> None:
     only = Chain("train", lookahead=1)
     story = Story([only]).accepted("train", 1, "1")
-    story.inside("attempt.started", "train", "1", {"token": token("train", 1), "nodes": []})
+    story.inside("attempt.started", "train", "1", {"token": token("train", 1), "nodes": ""})
     story.observed("train", 1, "1", "NODE_FAIL")
     acts = advance(story.state, [only], artifact_ok=lambda name: True)
     assert acts == [CompleteStage("train", 0)]

@@ -97,10 +97,15 @@ class Person:
             time.sleep(pause_s)
 
     def finish(self, run: str, *, timeout_s: float = 180) -> dict[str, Any]:
-        """Reconcile until the run is over."""
-        return self.until(
-            run, lambda s: s["status"] in ("complete", "stopped", "cancelled"), timeout_s=timeout_s
-        )
+        """Reconcile until the run is over and the scheduler has said the last word on its jobs."""
+
+        def over(status: dict[str, Any]) -> bool:
+            states = [a["state"] for s in status["stages"] for a in s["attempts"]]
+            return status["status"] in ("complete", "stopped", "cancelled") and not (
+                {"PENDING", "RUNNING", "COMPLETING", "UNKNOWN"} & set(states)
+            )
+
+        return self.until(run, over, timeout_s=timeout_s)
 
     def story(self, run: str) -> str:
         return self.run("logs", run, "-n", "30", check=False).stdout[-6000:]
