@@ -144,9 +144,7 @@ def test_make_lists_every_target_that_the_readme_names() -> None:
 def loaded_after(code: str) -> set[str]:
     """Top-level modules in a fresh interpreter after `code`."""
     code += "\nimport sys; print('\\n'.join(sorted({m.partition('.')[0] for m in sys.modules})))"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     return set(done.stdout.split())
 
@@ -184,9 +182,7 @@ def test_the_allocation_side_needs_no_package_at_all(package: str) -> None:
 
 def test_the_base_installation_brings_no_torch() -> None:
     base = {re.match(r"[\w.-]+", need)[0].lower() for need in project()["dependencies"]}
-    assert (
-        base & {"torch", "megatron-core", "numpy", "nvidia-resiliency-ext", "tokenizers"} == set()
-    )
+    assert base & {"torch", "megatron-core", "numpy", "nvidia-resiliency-ext", "tokenizers"} == set()
 
 
 def test_transformer_engine_is_in_no_other_extra() -> None:

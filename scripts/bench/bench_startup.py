@@ -16,9 +16,7 @@ AIM = 1.5
 
 def seconds(*argv: str) -> float:
     began = time.perf_counter()
-    subprocess.run(
-        [sys.executable, *argv], check=True, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL
-    )
+    subprocess.run([sys.executable, *argv], check=True, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
     return time.perf_counter() - began
 
 

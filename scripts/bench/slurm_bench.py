@@ -26,9 +26,7 @@ def dev_cluster() -> Iterator[Path]:
     up = subprocess.run([*verb, "up"], capture_output=True, text=True, stdin=subprocess.DEVNULL)
     if up.returncode:
         sys.exit(f"no Slurm to measure on: {(up.stderr or up.stdout).strip()[-400:]}")
-    line = subprocess.run(
-        [*verb, "env", "alpha"], capture_output=True, text=True, check=True
-    ).stdout
+    line = subprocess.run([*verb, "env", "alpha"], capture_output=True, text=True, check=True).stdout
     conf = line.split("SLURM_CONF=", 1)[1].splitlines()[0].strip("'\"")
     os.environ["SLURM_CONF"] = conf
     try:
@@ -37,9 +35,7 @@ def dev_cluster() -> Iterator[Path]:
     finally:
         subprocess.run(["scancel", "--user", os.environ.get("USER", "root")], check=False)
         if '"running"' not in before.stdout:
-            subprocess.run(
-                [*verb, "down"], capture_output=True, stdin=subprocess.DEVNULL, check=False
-            )
+            subprocess.run([*verb, "down"], capture_output=True, stdin=subprocess.DEVNULL, check=False)
 
 
 def write_home(work: Path, runs: int, stages: int) -> list[Path]:
@@ -83,6 +79,4 @@ class CountingRunner:
         die_with_parent: bool = False,
     ) -> Completed:
         self.calls.append(argv[0])
-        return self._inner(
-            argv, timeout_s=timeout_s, env=env, stdin=stdin, die_with_parent=die_with_parent
-        )
+        return self._inner(argv, timeout_s=timeout_s, env=env, stdin=stdin, die_with_parent=die_with_parent)

@@ -16,9 +16,7 @@ DEFAULT_TORCH = "torch==2.13.0"
 
 # What the CUDA builds of torch depend on. nvidia-ml-py and nvidia-resiliency-ext are plain Python
 # or small, and wanted.
-_CUDA = re.compile(
-    r"(triton|cuda[-_.].*|nvidia[-_.](cu|nccl|nvjitlink|nvtx|nvshmem|npp|nvjpeg).*)$"
-)
+_CUDA = re.compile(r"(triton|cuda[-_.].*|nvidia[-_.](cu|nccl|nvjitlink|nvtx|nvshmem|npp|nvjpeg).*)$")
 
 
 class SetupError(Exception):

@@ -69,9 +69,7 @@ class Venv:
                 hint="on Debian and Ubuntu: apt-get install python3-venv",
             )
         if not self.usable():
-            raise SetupError(
-                f"{self.path} is broken and could not be repaired", hint=f"rm -r {self.path}"
-            )
+            raise SetupError(f"{self.path} is broken and could not be repaired", hint=f"rm -r {self.path}")
         # A venv made from a venv sees only the base installation, so name its folders.
         if borrow and sys.prefix != sys.base_prefix:
             for site in self.path.glob("lib/python*/site-packages"):
@@ -96,9 +94,7 @@ class Venv:
         """
         with tempfile.TemporaryDirectory() as folder:
             report = Path(folder) / "report.json"
-            done = self._pip(
-                ["install", "--dry-run", "--quiet", "--report", str(report), *args], quiet=True
-            )
+            done = self._pip(["install", "--dry-run", "--quiet", "--report", str(report), *args], quiet=True)
             if done.returncode:
                 errors = [x for x in done.stderr.splitlines() if x.startswith("ERROR")]
                 raise SetupError((errors or [f"pip exited {done.returncode}"])[0])

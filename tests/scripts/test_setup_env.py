@@ -37,12 +37,8 @@ def test_an_index_given_is_used_and_still_looked_at() -> None:
 
 
 @pytest.mark.parametrize("request_, gpu", [(Request(), True), (Request(allow_cuda=True), False)])
-def test_with_a_gpu_or_the_users_word_exactly_what_was_asked_for(
-    request_: Request, gpu: bool
-) -> None:
-    assert choose.candidates(request_, gpu) == [
-        Candidate(choose.DEFAULT_TORCH, None, guarded=False)
-    ]
+def test_with_a_gpu_or_the_users_word_exactly_what_was_asked_for(request_: Request, gpu: bool) -> None:
+    assert choose.candidates(request_, gpu) == [Candidate(choose.DEFAULT_TORCH, None, guarded=False)]
 
 
 def test_a_range_has_no_local_version_to_ask_for() -> None:
