@@ -20,10 +20,11 @@ Row = dict[str, Any]
 
 
 def nodes(key: Row, listed: Sequence[str], told: Sequence[Event]) -> Iterator[Row]:
-    """Nodes of the allocation, and when each was first and last heard of."""
+    """Nodes of the allocation, and when a fact first and last came from each."""
     times: dict[str, list[float]] = {name: [] for name in listed}
     for event in told:
-        if event.node:
+        # Without progress: of that only the latest words are at hand.
+        if event.node and event.type != "progress":
             for name in names(event.node):
                 times.setdefault(name, []).append(event.ts)
     for name, seen in sorted(times.items()):

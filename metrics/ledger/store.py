@@ -240,6 +240,7 @@ def _not_writable(path: Path) -> str | None:
     if not os.access(directory, os.W_OK):
         # SQLite writes its rollback journal beside the file.
         return f"directory {directory} is read-only for you"
-    if path.exists() and not os.access(path, os.W_OK):
-        return f"{path} is read-only for you"
+    for file in (path, lock_path(path)):
+        if file.exists() and not os.access(file, os.W_OK):
+            return f"{file} is read-only for you"
     return None
