@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import time
@@ -60,9 +61,7 @@ class Jobs:
         """The latest run of a job."""
         return self.observe(job_id).records[-1]
 
-    def until(
-        self, done: Callable[[Observation], bool], job_ids: Collection[str], what: str
-    ) -> Observation:
+    def until(self, done: Callable[[Observation], bool], job_ids: Collection[str], what: str) -> Observation:
         end = time.monotonic() + WAIT_S
         while not done(seen := self.scheduler.observe(job_ids)):
             assert time.monotonic() < end, f"not {what} after {WAIT_S} s: {seen}"
@@ -83,9 +82,7 @@ class Jobs:
         return [found[job_id] for job_id in job_ids]
 
     def in_state(self, job_id: str, *states: str) -> JobRecord:
-        seen = self.until(
-            lambda s: bool(s.records) and s.records[-1].state in states, [job_id], f"{states}"
-        )
+        seen = self.until(lambda s: bool(s.records) and s.records[-1].state in states, [job_id], f"{states}")
         return seen.records[-1]
 
     def says(self, text: str) -> None:
@@ -100,6 +97,20 @@ class Jobs:
         self.scheduler.cancel(self.live)
         if self.live:
             self.ended(*self.live)
+
+
+@contextlib.contextmanager
+def local(folder: Path, **options: Any) -> Iterator[Jobs]:
+    """Jobs on a local scheduler of their own; at the end all of it is cancelled, and nothing runs."""
+    from orchestrator.schedulers.local.backend import LocalScheduler
+
+    settings = {"cpus": 4, "kill_wait_s": 1.0, **options}
+    jobs = Jobs(LocalScheduler(folder / "home", **settings), folder)
+    try:
+        yield jobs
+    finally:
+        jobs.close()
+    assert gone(processes_mentioning(str(folder)))
 
 
 def processes_mentioning(text: str) -> list[int]:
