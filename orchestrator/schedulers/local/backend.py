@@ -319,6 +319,7 @@ def _record(row: sqlite3.Row, waiting: Collection[int], environ: Mapping[str, st
         submitted_at=row["submitted_at"],
         started_at=row["started_at"],
         ended_at=row["ended_at"],
-        cancelled_by=row["cancelled_by"],
+        # Known before it is over: the job itself asks why it is being ended.
+        cancelled_by=row["cancelled_by"] or (row["intent_by"] if row["intent"] == "cancel" else None),
         held=bool(row["held"]) and latest and row["phase"] == "pending",
     )
