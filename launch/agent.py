@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -36,8 +37,8 @@ from .signals import Bell
 
 #: After the first failed rank: time for the others to show their own error, before they are ended.
 SETTLE_S = 3.0
-#: The supervisor's signal says "look now"; without it (lost, or too early) the file is looked at this often.
-LOOK_S = 3.0
+#: Orders come on standard input; the file is looked at this often, in case they do not.
+LOOK_S = 5.0
 _TICK_S = 0.25
 
 
@@ -103,6 +104,8 @@ class Agent:
         self.kill_at: float | None = None
         self.failed_at: float | None = None
         self.looked_at = 0.0
+        self.orders_in: tuple[int, ...] = (0,)
+        self._half_line = b""
 
     def _resolve(self, text: str) -> Path:
         path = Path(fill([text], self.config, self.run_dir, self.link)[0])
@@ -131,7 +134,8 @@ class Agent:
         relay.started()
         if failure is None:
             while not self._over():
-                self._act(self.bell.wait(_TICK_S))
+                self._act(self.bell.wait(_TICK_S, *self.orders_in))
+                self._read_orders()
         else:
             self._kill_all()
         # What the ranks left behind (servers, loaders) goes with them; only then does the pipe close.
@@ -175,7 +179,7 @@ class Agent:
                     stdout=output,
                     stderr=output,
                     start_new_session=True,
-                    preexec_fn=processes.child_hook(ignore_term=process.ignore_term),
+                    preexec_fn=processes.child_hook(ignore=process.ignore),
                 )
             except OSError as error:
                 name = process.argv[0] if process.argv else "the command"
@@ -204,13 +208,11 @@ class Agent:
 
     def _act(self, rung: Sequence[signal.Signals]) -> None:
         now = time.monotonic()
-        if signal.SIGTERM in rung or signal.SIGINT in rung:
+        if rung:  # whatever it was: the step, or this node, is asked to stop
             self.terminated = True
-            self._drain(self.config.launch.grace_s, signalled=signal.SIGTERM in rung)
-        if signal.SIGUSR2 in rung:
-            self._look()
-            self._drain(self.config.launch.grace_s)
-        elif now - self.looked_at >= LOOK_S:
+            wanted = self.config.launch.stop_signal
+            self._drain(self.config.launch.grace_s, signalled=wanted in rung)
+        if now - self.looked_at >= LOOK_S:
             self._look()
         if self.watcher.active and (word := self.watcher.due()) is not None:
             self.journal.append("progress", word)
@@ -220,7 +222,27 @@ class Agent:
 
     def _look(self) -> None:
         self.looked_at = time.monotonic()
-        order = control.orders(self.control)
+        self._obey(control.orders(self.control))
+
+    def _read_orders(self) -> None:
+        """What the supervisor wrote to our standard input."""
+        if not self.orders_in:
+            return
+        try:
+            raw = os.read(0, 4096)
+        except BlockingIOError:
+            return
+        except OSError:
+            raw = b""
+        if not raw:
+            self.orders_in = ()  # closed: whatever becomes of the supervisor, the file remains
+            return
+        *lines, self._half_line = (self._half_line + raw).split(b"\n")
+        for line in lines:
+            with contextlib.suppress(ValueError):
+                self._obey(control.parse(json.loads(line)))
+
+    def _obey(self, order: control.Order | None) -> None:
         if order is not None and order.number > self.order:
             self.order = order.number
             self._drain(order.grace_s)
@@ -228,7 +250,7 @@ class Agent:
     def _drain(self, grace_s: float, *, signalled: bool = False) -> None:
         """Stop file, then a command's own signal; later calls can only shorten the grace.
 
-        ``signalled``: this TERM went to the whole step, so a command that stops on TERM has had its own.
+        ``signalled``: the signal went to the whole step, so a command that stops on it has had its own.
         """
         at = time.monotonic() + grace_s
         if self.kill_at is not None:
@@ -240,7 +262,7 @@ class Agent:
         wanted = self.config.launch.stop_signal
         if not self.config.is_command or wanted is None:
             return
-        if signalled and wanted == signal.SIGTERM:
+        if signalled:
             return
         for one in self.started:
             if one.ended_at is None:
@@ -343,8 +365,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--index", type=int, help="default: SLURM_NODEID")
     given = parser.parse_args(argv)
     # Before anything slow: a signal that comes now must not end the agent.
-    bell = Bell((signal.SIGTERM, signal.SIGINT, signal.SIGUSR2))
+    bell = Bell((signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2))
     processes.become_subreaper()
+    os.set_blocking(0, False)
     node = given.node or os.environ["SLURMD_NODENAME"]
     index = given.index if given.index is not None else int(os.environ.get("SLURM_NODEID", "0"))
     host, _, port = given.master.rpartition(":")

@@ -1,7 +1,8 @@
-"""What supervisor and agents tell each other through the shared file system.
+"""What supervisor and agents tell each other.
 
-Down: one order file an attempt, rewritten by the supervisor only (``RunPaths.control``). Up: one report a
-node, written once when its agent ends. A signal only says "look now"; the files are what counts.
+Down: one order file an attempt, rewritten by the supervisor only (``RunPaths.control``), and the same line
+on the agents' standard input, which srun passes to all of them at once. Not a signal: Slurm would send
+it to every process of the step. Up: one report a node, written once when its agent ends.
 ``tests/launch/test_control.py``.
 """
 
@@ -11,6 +12,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from resiliency.durable import read_json, write_atomic
 from resiliency.errors import StorageError
@@ -37,18 +39,30 @@ class NodeReport:
     step: int | None = None
 
 
+def line(order: Order) -> str:
+    """The order as one line of JSON, for the file and for standard input."""
+    return json.dumps(asdict(order)) + "\n"
+
+
 def give(path: Path, order: Order) -> None:
-    """Raises StorageError; agents then only get the signal and use their own grace."""
+    """Raises StorageError; agents then only have their standard input."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, json.dumps(asdict(order)) + "\n")
+    write_atomic(path, line(order))
+
+
+def parse(raw: Any) -> Order | None:
+    """An order from its JSON object; None for anything else."""
+    try:
+        return Order(int(raw["number"]), str(raw["reason"]), float(raw["grace_s"]))
+    except (KeyError, TypeError, ValueError):
+        return None
 
 
 def orders(path: Path) -> Order | None:
     """The latest order; None when there is none or it cannot be read now."""
     try:
-        raw = read_json(path)
-        return Order(int(raw["number"]), str(raw["reason"]), float(raw["grace_s"]))
-    except (StorageError, KeyError, TypeError, ValueError):
+        return parse(read_json(path))
+    except StorageError:
         return None
 
 

@@ -21,8 +21,8 @@ def become_subreaper() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def child_hook(*, ignore_term: bool = False) -> Callable[[], None]:
-    """For a child before exec: be killed when the parent dies; optionally start with TERM ignored.
+def child_hook(*, ignore: Collection[signal.Signals] = ()) -> Callable[[], None]:
+    """For a child before exec: be killed when the parent dies; start with some signals ignored.
 
     The parent is the *thread* that forks (prctl(2)), so only the main thread may use this.
     """
@@ -32,8 +32,8 @@ def child_hook(*, ignore_term: bool = False) -> Callable[[], None]:
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:
             os._exit(127)
-        if ignore_term:
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        for number in ignore:
+            signal.signal(number, signal.SIG_IGN)
 
     return hook
 

@@ -57,14 +57,24 @@ def _ended(code: int, summary: str = "", category: str = "") -> None:
     _record("end", {"code": code, "summary": summary[:_SUMMARY], "category": category})
 
 
-def _stay_on_term() -> None:
-    """TERM is the agent's to handle (it makes the stop file); Slurm sends it to every process of a step.
+#: Signals that Slurm or a person sends to every process of a step, meant for the agent.
+_FOR_THE_AGENT = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
-    A handler rather than SIG_IGN: programs started from here get the default back at exec, and children
+
+def _stay() -> None:
+    """Survive what is the agent's to handle (it makes the stop file); a program may set its own handlers.
+
+    Handlers rather than SIG_IGN: programs started from here get the default back at exec, and children
     made by fork (data loader workers, whose parent ends them by TERM) get it back below.
     """
-    signal.signal(signal.SIGTERM, lambda *_: None)
-    os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
+    for number in _FOR_THE_AGENT:
+        signal.signal(number, lambda *_: None)
+    os.register_at_fork(after_in_child=_back_to_default)
+
+
+def _back_to_default() -> None:
+    for number in _FOR_THE_AGENT:
+        signal.signal(number, signal.SIG_DFL)
 
 
 def _exit_code(value: object) -> int:
@@ -130,7 +140,7 @@ def main() -> NoReturn:
     cut = sys.argv.index("--")
     options, target = sys.argv[1:cut], sys.argv[cut + 1 :]
     os.environ[_ENV_CYCLE] = str(place()[1])
-    _stay_on_term()
+    _stay()
     _record("start", {})
     code = _run_command(target) if "--exec" in options else _run_python(target)
     if code == _PROGRESS_MADE and "--launched" in options:

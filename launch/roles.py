@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,7 @@ from .rendezvous import own_address
 
 _SHIM = os.path.abspath(shim.__file__)
 _ROOT = Path(_SHIM).parent.parent
+_STEP_WIDE = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
 
 @dataclass(frozen=True)
@@ -39,13 +41,13 @@ class Place:
 class Process:
     """One process to start. ``rank`` None: a launcher, whose ranks record their own ends.
 
-    ``ignore_term``: start with TERM ignored, so that a step-wide TERM leaves the ranks time to save.
+    ``ignore``: signals to start with ignored, so that one sent to a whole step leaves the ranks time to save.
     """
 
     argv: Sequence[str]
     env: Mapping[str, str]
     rank: int | None = None
-    ignore_term: bool = False
+    ignore: tuple[signal.Signals, ...] = ()
 
 
 def choose_launcher(config: StageConfig) -> str:
@@ -190,7 +192,7 @@ def _launched(
             "--workers-stop-timeout", "5",
         ]  # fmt: skip
     program = _shimmed(config, target, "--launched")
-    return Process([launch.python, "-m", module, *options, "--no-python", *program], env, ignore_term=True)
+    return Process([launch.python, "-m", module, *options, "--no-python", *program], env, ignore=_STEP_WIDE)
 
 
 def _ft_config(local_dir: Path) -> Path:

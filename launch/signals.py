@@ -49,10 +49,10 @@ class Bell:
         for number in (*signals, signal.SIGCHLD):
             signal.signal(number, lambda *_: None)
 
-    def wait(self, timeout_s: float) -> list[signal.Signals]:
-        """Sleep until a signal or the timeout; the wanted signals that came, in order."""
+    def wait(self, timeout_s: float, *also: int) -> list[signal.Signals]:
+        """Sleep until a signal, the timeout or input on ``also``; the wanted signals that came, in order."""
         with contextlib.suppress(InterruptedError):
-            select.select([self._read], [], [], max(0.0, timeout_s))
+            select.select([self._read, *also], [], [], max(0.0, timeout_s))
         try:
             raw = os.read(self._read, 512)
         except BlockingIOError:
@@ -63,13 +63,13 @@ class Bell:
 def why_terminated(control: JobControl | None, job_id: str, deadline: float) -> str:
     """``cancelled`` if the scheduler says so before ``deadline`` (monotonic), else ``preempted``.
 
-    While a job is being ended its queue entry may only say COMPLETING; accounting knows better a moment
-    later, so it is asked again.
+    While a job is being ended its queue entry may only say COMPLETING (then ``cancelled_by`` tells), and
+    accounting may know better a moment later: so it is asked again.
     """
     while control is not None:
         records = control.observe([job_id]).records
         state = records[-1].state if records else "UNKNOWN"
-        if state == "CANCELLED":
+        if state == "CANCELLED" or (records and records[-1].cancelled_by):
             return "cancelled"
         if state in ("PREEMPTED", "TIMEOUT", "NODE_FAIL", "REQUEUED"):
             break

@@ -1,6 +1,6 @@
 """The agents of an attempt as the supervisor sees them: one ``srun`` step, or one process per emulated node.
 
-Knows how they are started, nudged, watched and ended; decides nothing. ``tests/launch/test_steps.py``.
+Knows how they are started, told, watched and ended; decides nothing. ``tests/launch/test_steps.py``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import glob
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -31,6 +30,9 @@ from .roles import python_path
 
 #: srun's word that a node was lost, as opposed to a task that was killed.
 _NODE_LOST = re.compile(r"Node failure on (\S+)|DUE TO NODE FAILURE|Unable to contact slurmd|NODE_FAIL")
+#: slurmstepd's word, faster than any question to the scheduler: "*** STEP 3.0 ON a1 CANCELLED AT … DUE TO
+#: PREEMPTION ***". Without a reason it says nothing: srun's own ending of a step reads the same.
+_PREEMPTED = re.compile(r"\bCANCELLED AT \S+ DUE TO PREEMPTION\b")
 #: "srun: error: a2: task 1: Exited with exit code 5", "…: Killed". 0 is not said; 75 is a drain.
 _TASK_ENDED = re.compile(r"srun: error: \S+: tasks? [\d,\[\]-]+: (?P<how>.*)")
 _PEACEFUL = re.compile(r"Exited with exit code (?:0|75)\b")
@@ -48,8 +50,8 @@ class Steps:
     popens: list[subprocess.Popen[bytes]] = field(default_factory=list)
     lost_nodes: list[str] = field(default_factory=list)
     trouble: list[str] = field(default_factory=list)
+    preempted: bool = False
     reports: dict[str, control.NodeReport] = field(default_factory=dict)
-    _nudged: set[int] = field(default_factory=set)
     _readers: list[threading.Thread] = field(default_factory=list)
 
     # -- watching ------------------------------------------------------------------------------
@@ -63,7 +65,7 @@ class Steps:
                     self.reports[node] = found
 
     def up(self, node: str) -> bool:
-        """Whether a node's agent has come so far that a signal does it no harm."""
+        """Whether a node's agent has started its work."""
         name = writer_id(self.attempt, f"agent-{node}")
         return node in self.reports or (self.journal / f"{name}.jsonl").exists()
 
@@ -88,15 +90,12 @@ class Steps:
 
     # -- acting --------------------------------------------------------------------------------
 
-    def nudge(self, *, again: bool = False) -> None:
-        """Tell agents to look at the order file; those not yet up read it when they start."""
-        if again:
-            self._nudged.clear()
-        for number, popen in enumerate(self.popens):
-            ready = self.up(self.nodes[number]) if self.local else all(map(self.up, self.nodes))
-            if number not in self._nudged and ready and popen.poll() is None:
-                popen.send_signal(signal.SIGUSR2)
-                self._nudged.add(number)
+    def tell(self, line: str) -> None:
+        """Send a line to every agent's standard input; one that does not read it polls the file."""
+        for popen in self.popens:
+            if popen.stdin is not None and popen.poll() is None:
+                with contextlib.suppress(OSError):
+                    os.write(popen.stdin.fileno(), line.encode())
 
     def end(self) -> None:
         """The backstop: agents that did not end in their time. Bounded."""
@@ -125,6 +124,12 @@ class Steps:
                     for path in glob.glob(pattern):
                         shutil.rmtree(path, ignore_errors=True)
 
+    @staticmethod
+    def listens(popen: subprocess.Popen[bytes]) -> None:
+        """A reader that is stuck must not block the supervisor."""
+        assert popen.stdin is not None
+        os.set_blocking(popen.stdin.fileno(), False)
+
     def listen(self, stream: IO[bytes]) -> None:
         """Pass srun's stderr on, and learn from it."""
 
@@ -135,6 +140,8 @@ class Steps:
                 sys.stderr.flush()
                 if lost := _NODE_LOST.search(line):
                     self.lost_nodes.append(lost[1] or "")
+                if _PREEMPTED.search(line):
+                    self.preempted = True
                 ended = _TASK_ENDED.search(line)
                 if lost or (ended and not _PEACEFUL.search(ended["how"])):
                     self.trouble.append(line.strip())
@@ -161,8 +168,7 @@ def srun_argv(config: StageConfig, allocation: Allocation) -> list[str]:
         "--kill-on-bad-exit=0",
         "--wait=0",
         "--export=ALL",
-        "--input=none",
-        "--cpu-bind=none",
+        "--input=all",
     ]
     cpus = launch.cpus_per_node or allocation.cpus_per_node
     if cpus:
@@ -220,11 +226,12 @@ def start(
     popen = subprocess.Popen(
         [*srun_argv(config, allocation), *argv],
         env=env,
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.PIPE,
         stderr=subprocess.PIPE,
         preexec_fn=processes.child_hook(),
     )
     steps.popens.append(popen)
+    steps.listens(popen)
     assert popen.stderr is not None
     steps.listen(popen.stderr)
     return steps

@@ -194,12 +194,10 @@ class Watch:
             self._classified(wait=False)
             self._peers(nodes)
             self._startup(nodes)
-            if self.deadline is not None:
-                nodes.nudge()
-                if time.monotonic() > self.deadline + BACKSTOP_S:
-                    print("trainmaster: agents did not end in time", file=sys.stderr, flush=True)
-                    nodes.end()
-                    break
+            if self.deadline is not None and time.monotonic() > self.deadline + BACKSTOP_S:
+                print("trainmaster: agents did not end in time", file=sys.stderr, flush=True)
+                nodes.end()
+                break
         nodes.close()
         self._last_reports(nodes)
         if self.segment.drain_reason is None and any(r.terminated for r in nodes.reports.values()):
@@ -229,7 +227,8 @@ class Watch:
         """Journal why the TERM came, once it is known; a cancelled stage stops at once."""
         if self.classifier is None:
             return
-        reason = self.classifier.result(wait=wait)
+        told = isinstance(self.started, steps.Steps) and self.started.preempted
+        reason = "preempted" if told else self.classifier.result(wait=wait)
         if reason is None:
             return
         self.classifier = None
@@ -248,11 +247,12 @@ class Watch:
         print(f"trainmaster: stopping ({reason}), at most {grace_s:.0f} s", flush=True)
         if isinstance(self.started, RankEnd):
             return
+        order = control.Order(self.order, reason, grace_s)
+        self.started.tell(control.line(order))
         try:
-            control.give(self.started.control_file, control.Order(self.order, reason, grace_s))
+            control.give(self.started.control_file, order)
         except (StorageError, OSError) as error:
-            print(f"trainmaster: {error}; agents get the signal only", file=sys.stderr, flush=True)
-        self.started.nudge(again=True)
+            print(f"trainmaster: {error}", file=sys.stderr, flush=True)
 
     # -- nodes that end before the others ------------------------------------------------------
 
