@@ -60,6 +60,11 @@ def harmless_value(value: str) -> bool:
     return value.strip().lower() in ("", "0", "1", "true", "false", "yes", "no", "on", "off", "none")
 
 
+def redact(text: str) -> str:
+    """The text without what has the shape of a credential."""
+    return _SHAPES.sub("[credential]", text)
+
+
 def secret_shape(text: str) -> bool:
     """Whether the text contains something with the shape of a credential."""
     return bool(_SHAPES.search(text))

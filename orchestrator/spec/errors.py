@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from resiliency.errors import SpecError
+
+from .credentials import redact
 
 
 @dataclass(frozen=True, order=True)
@@ -58,9 +60,15 @@ def render(faults: Iterable[object]) -> list[str]:
     return lines
 
 
+def _without_credentials(fault: Fault) -> Fault:
+    texts = {name: redact(getattr(fault, name)) for name in ("key", "message", "suggestion", "override")}
+    return replace(fault, **texts)
+
+
 def refuse(what: str, faults: Sequence[Fault], *, hint: str = "") -> SpecError:
     """The error that carries ``faults``, in file order and without repetitions."""
-    unique = tuple(sorted(set(faults), key=lambda f: (bool(f.override), f.file, f.line, f.key)))
+    clean = {_without_credentials(fault) for fault in faults}
+    unique = tuple(sorted(clean, key=lambda f: (bool(f.override), f.file, f.line, f.key)))
     count = "1 fault" if len(unique) == 1 else f"{len(unique)} faults"
     return SpecError(
         f"{what} has {count}",

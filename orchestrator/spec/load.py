@@ -157,12 +157,15 @@ class Loading:
         """References replaced. One that cannot stand is a fault, and its value is left out."""
         checker = references.Checker(data)
         bad: list[Path] = []
+        said: set[str] = set()  # a circle is one fault, however many references form it
         for path, _ in references.walk(data):
             try:
                 checker.check(path)
             except references.Bad as error:
-                self.add(Said(path, error.message, error.expected, error.suggestion))
                 bad.append(path)
+                if not (error.message.startswith(references.CIRCLE) and error.message in said):
+                    self.add(Said(path, error.message, error.expected, error.suggestion))
+                said.add(error.message)
         for path in bad:
             _put(data, path, "")
             self.spoilt.add(path)

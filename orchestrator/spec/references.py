@@ -15,6 +15,7 @@ from typing import Any
 from .errors import nearest
 from .yaml_source import Path, dotted
 
+CIRCLE = "the references go round in a circle"
 MAX_SIZE = 200_000  # values and characters a reference may expand to
 
 _OPEN = re.compile(r"(\\*)\$\{")
@@ -107,7 +108,7 @@ class Checker:
             while isinstance(node, str) and (whole := _whole(node, here)) is not None:
                 self._hops += 1
                 if self._hops > 200:
-                    raise Bad("the references go round in a circle, or are chained too deeply")
+                    raise Bad(f"{CIRCLE}, or are chained too deeply")
                 here, node = self._lookup(whole)
             if isinstance(node, list) and isinstance(part, str) and part.isdigit():
                 part = int(part[:9])
@@ -157,9 +158,12 @@ def _whole(text: str, at: Path) -> Path | None:
 
 
 def _circle(open_: list[Path], path: Path) -> Any:
-    start = open_.index(path)
-    ring = [*open_[start:], path]
-    raise Bad("the references go round in a circle: " + " → ".join(dotted(p) or "the file" for p in ring))
+    ring = open_[open_.index(path) :]
+    # Where it is entered does not matter: the same circle is the same sentence.
+    start = min(range(len(ring)), key=lambda number: dotted(ring[number]))
+    ring = [*ring[start:], *ring[: start + 1]]
+    way = " → ".join(dotted(part) or "the file" for part in ring)
+    raise Bad(f"{CIRCLE}: {way}")
 
 
 def resolve(data: dict[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ A limit too short for start-up, one interval and a save would be burnt link afte
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -37,7 +38,8 @@ def faults(
     time_s = parse_time(resources["time"])
     lead, save, startup = signal_lead(chain, time_s), chain["save_time"], chain["startup"]
     found = []
-    if lead < save:
+    # An automatic lead that is too short comes from a limit that is: said below.
+    if lead < save and chain["signal_lead"] != "auto":
         found.append(
             (
                 ("chain", "signal_lead"),
@@ -51,7 +53,8 @@ def faults(
     if left < need:
         early = f" - {spoken(early_s)} (signals may come early)" if early_s else ""
         what = "one interval takes" if interval is not None else "a link needs at least"
-        more = clock(time_s + need - left)
+        full_lead = save + _MARGIN_S if chain["signal_lead"] == "auto" else lead
+        more = clock(math.ceil(startup + full_lead + early_s + save + need))
         found.append(
             (
                 ("resources", "time"),

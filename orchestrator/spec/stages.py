@@ -139,7 +139,6 @@ class PretrainStage(StageBase):
         default=None, description="The text stage to train on. null: the one text stage among needs."
     )
     model: dict[str, Any] = Field(
-        default_factory=lambda: {"preset": "tiny"},
         description="preset and any field of Megatron-Core's TransformerConfig.",
     )
     parallel: Parallel = Field(default_factory=Parallel)
@@ -168,6 +167,8 @@ class EvalStage(StageBase):
 
 def _argv(value: Any) -> Any:
     """The words of a command. Split like a shell would, but no shell ever runs it."""
+    if isinstance(value, list):  # a number among the words is its text
+        return [str(w) if type(w) in (int, float) else w for w in value]
     if not isinstance(value, str):
         return value
     try:

@@ -114,7 +114,7 @@ def _too_deep(text: str) -> int | None:
         if isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
             depth += 1
             if depth > MAX_DEPTH:
-                return int(event.start_mark.line) + 1
+                return int(event.start_mark.line) + 1 if event.start_mark else 1
         elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
             depth -= 1
     return None
@@ -183,8 +183,9 @@ class _Builder:
             return self.mapping(node, path, above)
         values = []
         for number, item in enumerate(node.value):
-            self.source.lines[(*path, number)] = item.start_mark.line + 1
-            values.append(self.build(item, (*path, number), above))
+            place = (*path, number)
+            self.source.lines[place] = item.start_mark.line + 1
+            values.append(self.build(item, place, above))
         return values
 
     def mapping(
@@ -208,8 +209,9 @@ class _Builder:
                 self.fault(key_node, (*path, key), message, "each key once")
                 continue
             first[key] = line
-            self.source.lines[(*path, key)] = line
-            values[key] = self.build(value_node, (*path, key), above)
+            place = (*path, key)
+            self.source.lines[place] = line
+            values[key] = self.build(value_node, place, above)
         for one in merges:  # of several, the first wins
             if not isinstance(one, yaml.MappingNode):
                 self.fault(one, path, "'<<' merges a mapping only", "an alias of a mapping")
