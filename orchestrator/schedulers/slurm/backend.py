@@ -43,7 +43,8 @@ class SlurmScheduler:
     ``name``: the cluster's name in attempt ids and the ledger. ``cluster``: sent as ``-M``; None:
     the cluster of SLURM_CONF. ``pass_env``: names of variables every job gets from the submitting
     environment when they are set. ``timeout_s``: deadline of one command (a dead controller makes
-    them hang for MessageTimeout, 10 to 100 s). ``user``: whose jobs are looked at; None: the
+    them hang for MessageTimeout, 10 to 100 s), ``submit_timeout_s``: of an sbatch, which tries for
+    120 s by itself while the queue is full (MaxJobCount). ``user``: whose jobs are looked at; None: the
     caller's.
     """
 
@@ -60,7 +61,7 @@ class SlurmScheduler:
         template_dir: Path | None = None,
         pass_env: Sequence[str] = (),
         timeout_s: float = 60.0,
-        submit_timeout_s: float = 120.0,
+        submit_timeout_s: float = 150.0,
         user: str | None = None,
     ) -> None:
         self.cluster = name

@@ -103,6 +103,7 @@ class Commands:
 _NO_CONTACT: Final = (
     "unable to contact slurm controller",
     "socket timed out",
+    "unexpected message received",  # scontrol release while slurmctld is down
     "connection refused",
     "munge encode failed",
     "could not establish a configuration source",
@@ -116,5 +117,5 @@ def is_unreachable(done: Completed) -> bool:
     """Whether a command failed because nobody answered, rather than being refused."""
     if done.returncode is None or done.returncode in (126, 127) or done.returncode < 0:
         return True
-    words = done.stderr.lower()
+    words = f"{done.stderr}\n{done.stdout}".lower()
     return any(phrase in words for phrase in _NO_CONTACT)

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from resiliency.jobstate import ENDED, PENDING, UNKNOWN, JobRecord
+from resiliency.jobstate import ENDED, UNKNOWN, JobRecord
 
 from .sacct import AccountingRow
-from .squeue import QueueRow
+from .squeue import QueueRow, held
 
 #: A row older than the run that asks belongs to an earlier owner of a job id that was used again;
 #: clocks of login node and controller may differ by this much.
@@ -133,7 +133,7 @@ def _from_accounting(run: _Run) -> JobRecord:
         started_at=row.started_at,
         ended_at=row.ended_at,
         cancelled_by=row.cancelled_by,
-        held=row.state in PENDING and row.reason.startswith("JobHeld"),
+        held=not _is_over(row) and held(row.state, row.reason),
     )
 
 
@@ -153,6 +153,9 @@ def _current(row: QueueRow, told: AccountingRow | None) -> JobRecord:
         ended_at=row.ended_at,
         held=row.held,
     )
+    if told is not None and row.state == "COMPLETING" and told.state == "CANCELLED":
+        # Not over, but accounting knows already that a person ended it: the job itself asks for this.
+        return replace(record, cancelled_by=told.cancelled_by or "somebody")
     if told is None or row.state not in ENDED or not _is_over(told) or told.state not in ENDED:
         return record
     # Ended in both: accounting adds who cancelled it, and its exit code is the job's, where

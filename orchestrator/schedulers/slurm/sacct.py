@@ -136,7 +136,8 @@ def _row(job_id: str, parts: list[str]) -> AccountingRow:
         started_at=fields.epoch(parts[4]) if nodes else None,
         ended_at=ended,
         nodes=nodes,
-        reason=fields.text(parts[7]),
+        # The column keeps why the run once waited; of a run that started it says nothing.
+        reason=fields.text(parts[7]) if state in jobstate.PENDING and ended is None else "",
         name=parts[8].strip(),
         cancelled_by=by[1] if by else None,
     )
