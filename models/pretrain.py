@@ -206,9 +206,11 @@ def _must_match(good: Good, facts: Mapping[str, Any]) -> None:
     for key in ("seq_length", "seed", "precision"):
         if good.meta[key] != facts[key]:
             faults.append(f"train.{key} is {good.meta[key]} there, {facts[key]} here")
-    key = "distributed_optimizer"
-    if good.meta["parallel"][key] != facts["parallel"][key]:
-        faults.append(f"parallel.{key} is {good.meta['parallel'][key]} there, {facts['parallel'][key]} here")
+    # Megatron stores the optimizer's state under other keys: it cannot be resharded over these.
+    for key in ("distributed_optimizer", "expert"):
+        there, here = good.meta["parallel"][key], facts["parallel"][key]
+        if there != here:
+            faults.append(f"parallel.{key} is {there} there, {here} here")
     if faults:
         raise CheckpointFault(
             f"{good.path} does not match this stage: {'; '.join(faults)}",

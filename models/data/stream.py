@@ -22,6 +22,8 @@ from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
 
 from models.settings import DataFault
 
+from .indexed import read_tokens
+
 
 @dataclass(frozen=True)
 class TokenIds:
@@ -49,6 +51,12 @@ class TrainingStream:
     ) -> None:
         self._prefixes, self._tokens = prefixes, tokens
         self._seq_length, self._seed, self._cache = seq_length, seed, cache
+        for prefix in prefixes:
+            if len(read_tokens(prefix)) <= seq_length:
+                raise DataFault(
+                    f"{prefix} is shorter than one sequence of {seq_length} tokens",
+                    hint="give the text stage more input or lower train.seq_length",
+                )
         self._epochs: dict[int, Any] = {}
         self._size: int | None = None
 
@@ -96,24 +104,13 @@ class TrainingStream:
             eod_mask_loss=False,
             create_attention_mask=False,
         )
-        try:
-            dataset = BlendedMegatronDatasetBuilder(
-                GPTDataset, [None, None, None], lambda: True, config  # type: ignore[list-item]
-            ).build()[0]
-        except (IndexError, AssertionError, ZeroDivisionError) as error:
-            raise self._too_small() from error
-        if dataset is None or len(dataset) == 0:
-            raise self._too_small()
+        dataset = BlendedMegatronDatasetBuilder(
+            GPTDataset, [None, None, None], lambda: True, config  # type: ignore[list-item]
+        ).build()[0]
         dist.barrier()
         if dist.get_rank() == 0 and not marker.exists():
             marker.touch()
         return dataset
-
-    def _too_small(self) -> DataFault:
-        return DataFault(
-            f"the train split is shorter than one sequence of {self._seq_length} tokens",
-            hint="give the text stage more input or lower train.seq_length",
-        )
 
 
 def micro_batches(
