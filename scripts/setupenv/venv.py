@@ -24,7 +24,7 @@ def fingerprint(root: Path, request: list[str]) -> str:
     sources = sorted((root / "scripts" / "setupenv").glob("*.py"))
     for path in [root / "pyproject.toml", *sources]:
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    for word in [sys.version, sys.base_prefix, *request]:
+    for word in [str(root), sys.version, sys.base_prefix, *request]:
         digest.update(word.encode() + b"\0")
     return digest.hexdigest()
 
