@@ -103,6 +103,7 @@ class Agent:
         self.order = 0
         self.kill_at: float | None = None
         self.failed_at: float | None = None
+        self.idle_at: float | None = None
         self.looked_at = 0.0
         self.orders_in: tuple[int, ...] = (0,)
         self._half_line = b""
@@ -217,6 +218,7 @@ class Agent:
         if self.watcher.active and (word := self.watcher.due()) is not None:
             self.journal.append("progress", word)
         self._end_survivors(now)
+        self._end_launcher(now)
         if self.kill_at is not None and now >= self.kill_at:
             self._kill_all()
 
@@ -280,6 +282,16 @@ class Agent:
         elif now - self.failed_at >= SETTLE_S:
             self._kill_all()
 
+    def _end_launcher(self, now: float) -> None:
+        """While draining, a launcher without ranks gets SETTLE_S to leave: some take much longer."""
+        if self.kill_at is None or all(s.process.rank is not None for s in self.started):
+            return
+        if len(self._ends_so_far()) < self.config.launch.ranks_per_node:
+            return
+        self.idle_at = self.idle_at or now
+        if now - self.idle_at >= SETTLE_S:
+            self._kill_all()
+
     def _kill_all(self) -> None:
         for one in self.started:
             one.killed = one.killed or one.popen.poll() is None
@@ -324,6 +336,8 @@ class Agent:
                             e.node)
                     for e in ends
                 ]  # fmt: skip
+            if one.killed and len(ends) >= self.config.launch.ranks_per_node:
+                continue  # every rank has spoken; that the launcher was slow to leave says nothing
             code = exitcodes.from_returncode(one.popen.returncode or 0)
             explained = any(end.failed for end in ends)
             if (code != 0 and not explained) or not ends:
@@ -371,6 +385,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     node = given.node or os.environ["SLURMD_NODENAME"]
     index = given.index if given.index is not None else int(os.environ.get("SLURM_NODEID", "0"))
     host, _, port = given.master.rpartition(":")
+    # srun's own address, on the batch host; only steps are told, and names of nodes need not resolve.
+    host = os.environ.get("SLURM_LAUNCH_NODE_IPADDR") or host if given.node is None else host
     try:
         config = read_stage_config(contract.RunPaths(given.run_dir).stage_config(given.stage))
         place = Place(node, index, config.launch.nodes, host, int(port))

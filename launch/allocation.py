@@ -27,7 +27,7 @@ class Allocation:
     job_id: str
     restart_count: int
     nodelist: str
-    address: str  # where other nodes reach the batch host
+    address: str  # the batch host, for other nodes; agents of a step know its IP address better
     time_limit_s: float | None = None
     cpus_per_node: int | None = None
 
@@ -60,15 +60,10 @@ def identify(scheduler: str, environ: Mapping[str, str]) -> Allocation:
         job_id,
         int(restart or 0),
         nodelist,
-        environ.get("SLURM_LAUNCH_NODE_IPADDR") or _own_address(environ),
+        environ.get("SLURMD_NODENAME") or os.uname().nodename,
         _time_limit_s(environ),
         _fewest_cpus(environ.get("SLURM_JOB_CPUS_PER_NODE", "")),
     )
-
-
-def _own_address(environ: Mapping[str, str]) -> str:
-    """The batch host by name: set for steps only, SLURM_LAUNCH_NODE_IPADDR is missing here on some sites."""
-    return environ.get("SLURMD_NODENAME") or os.uname().nodename
 
 
 def _time_limit_s(environ: Mapping[str, str]) -> float | None:

@@ -71,8 +71,8 @@ def why_terminated(control: JobControl | None, job_id: str, deadline: float) -> 
         state = records[-1].state if records else "UNKNOWN"
         if state == "CANCELLED" or (records and records[-1].cancelled_by):
             return "cancelled"
-        if state in ("PREEMPTED", "TIMEOUT", "NODE_FAIL", "REQUEUED"):
-            break
+        if state in ("PREEMPTED", "TIMEOUT", "NODE_FAIL", "REQUEUED", "RUNNING"):
+            break  # RUNNING: a preemption's grace; a person's cancel would be known by now
         if time.monotonic() + _ASK_AGAIN_S > deadline:
             break
         time.sleep(_ASK_AGAIN_S)
