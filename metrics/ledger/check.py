@@ -66,7 +66,7 @@ def _file(ledger: Ledger) -> Iterator[Finding]:
         broken[row[0]] = broken.get(row[0], 0) + 1
     for table, count in sorted(broken.items()):
         yield Finding(ERROR, "orphans", f"{count} rows of {table} belong to nothing", REBUILD)
-    if ledger.path.stat().st_mode & 0o077 == 0o077:
+    if ledger.path.stat().st_mode & 0o002:
         yield Finding(WARNING, "open-to-all", f"{ledger.path} can be changed by everybody", "chmod 600 it")
 
 

@@ -70,8 +70,10 @@ def intervals(key: Row, attempt: Attempt, begun: float | None) -> Iterator[Row]:
     """queued → starting → running. ``begun``: when the first role started. The last may be open."""
     record = attempt.record
     submitted = record.submitted_at if record else None
-    started = (record.started_at if record else None) or attempt.started_ts
-    ended = (record.ended_at if record else None) or attempt.finished_ts
+    started = record.started_at if record else None
+    ended = record.ended_at if record else None
+    started = attempt.started_ts if started is None else started
+    ended = attempt.finished_ts if ended is None else ended
     if not attempt.ended:
         ended = None
     marks: list[tuple[str, float]] = []
