@@ -1,8 +1,8 @@
 """Optimizer and learning-rate schedule, with the guards torch's AdamW needs inside Megatron.
 
 Megatron-Core is written for Transformer Engine's or Apex's Adam. With torch's, three things go wrong
-around a checkpoint; each function below says which. ``tests/models/test_optim.py`` and the exact
-resume test hold it to that. Import only after ``runtime.prepare()``.
+around a checkpoint; each function below says which. ``tests/models/test_layouts.py`` and the
+exact resume test hold it to that. Import only after ``runtime.prepare()``.
 """
 
 from __future__ import annotations

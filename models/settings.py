@@ -144,6 +144,9 @@ def read_train(given: Mapping[str, Any]) -> Train:
             faults.append(
                 f"train.warmup_steps {train.warmup_steps} must be under train.steps {train.steps}"
             )
+        for key in ("beta1", "beta2"):
+            if getattr(train, key) >= 1:
+                faults.append(f"train.{key} must be under 1, not {getattr(train, key)!r}")
         if train.min_lr > train.lr:
             faults.append(f"train.min_lr {train.min_lr:g} is over train.lr {train.lr:g}")
     _stop_on(faults)
