@@ -22,7 +22,7 @@ def running(status: dict, name: str = "count", step: int = 1) -> bool:
 def test_an_uninterrupted_run_completes_and_cancels_what_is_left_over(person: Person) -> None:
     run = person.submit(counter(steps=20))
     done = person.finish(run)
-    assert done["status"] == "complete"
+    assert done["status"] == "complete", person.story(run)
     first, *rest = attempts(done)
     assert (first["state"], first["exit_code"], first["step"]) == ("COMPLETED", 0, 20)
     assert all(a["cancelled_by_us"] and a["state"] == "CANCELLED" for a in rest)
@@ -37,7 +37,7 @@ def test_a_stage_rolls_over_three_links_by_wall_time_and_loses_no_step(person: P
     experiment["stages"]["count"]["chain"]["max_links"] = 6
     run = person.submit(experiment)
     done = person.finish(run, timeout_s=400)
-    assert done["status"] == "complete"
+    assert done["status"] == "complete", person.story(run)
     worked = [a for a in attempts(done) if a["gate"] == "go"]
     assert len(worked) >= 3
     assert [a["category"] for a in worked] == ["time_limit"] * (len(worked) - 1) + ["healthy"]
@@ -55,7 +55,7 @@ def test_a_killed_node_is_followed_by_the_next_link_and_its_row_is_kept(
     victim = slurm_hosts(person, attempts(seen)[0]["nodes"])[-1]
     slurm_cluster.kill_node(victim)
     done = person.finish(run, timeout_s=240)
-    assert done["status"] == "complete"
+    assert done["status"] == "complete", person.story(run)
     lost = attempts(done)[0]
     assert lost["state"] == "NODE_FAIL" and lost["category"] == "node_down"
     finisher = next(a for a in attempts(done) if a["category"] == "healthy")
@@ -67,26 +67,14 @@ def test_a_killed_node_is_followed_by_the_next_link_and_its_row_is_kept(
 def test_preemption_by_the_high_partition_saves_and_goes_on(person: Person, slurm_cluster) -> None:
     run = person.submit(counter(steps=100, args=("--step-s", "0.2", "--every", "1000")))
     person.until(run, lambda s: running(s, step=10))
-    nodes = str(slurm_cluster.status()["clusters"]["alpha"]["nodes_total"]) if False else "8"
-    ask = [
-        "sbatch",
-        "--parsable",
-        "-p",
-        "high",
-        "-N",
-        nodes,
-        "--exclusive",
-        "-t",
-        "2",
-        "--wrap",
-        "sleep 8",
-    ]
+    ask = ["sbatch", "--parsable", "-p", "high", "-N", "8", "--exclusive", "-t", "2"]
+    ask += ["--wrap", "sleep 8"]
     high = subprocess.run(
         ask, env=person.env, capture_output=True, text=True, check=True, cwd=person.workdir
     )
     assert high.stdout.strip().isdigit()
     done = person.finish(run, timeout_s=240)
-    assert done["status"] == "complete"
+    assert done["status"] == "complete", person.story(run)
     worked = [a for a in attempts(done) if a["gate"] == "go"]
     assert worked[0]["state"] == "PREEMPTED" and worked[0]["category"] == "preempted"
     assert worked[1]["resumed_from"] == worked[0]["step"] >= 10
@@ -140,7 +128,7 @@ def test_a_requeued_job_shows_its_history_attempt_by_attempt(
     first = attempts(seen)[0]
     slurm_cluster.kill_node(first["nodes"])
     done = person.finish(run, timeout_s=240)
-    assert done["status"] == "complete"
+    assert done["status"] == "complete", person.story(run)
     rows = [a for a in attempts(done) if a["job_id"] == first["job_id"]]
     assert [(a["restart_count"], a["state"]) for a in rows] == [(0, "NODE_FAIL"), (1, "COMPLETED")]
     assert rows[1]["resumed_from"] >= 5
@@ -158,7 +146,7 @@ def test_a_prolog_failure_drains_the_node_and_the_held_job_goes_on_elsewhere(
         )
     )
     done = person.finish(run, timeout_s=120)
-    assert done["status"] == "complete"
+    assert done["status"] == "complete", person.story(run)
     finisher = next(a for a in attempts(done) if a["category"] == "healthy")
     assert finisher["nodes"] != "a1"
 

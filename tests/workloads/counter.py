@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -28,20 +29,30 @@ def main() -> int:
     args = parser.parse_args()
     work = Workload.from_env()
     work._interval = 1.0
+    # Slurm's TERM goes to every process of a step; what counts here is the stop file, a step later.
+    signal.signal(signal.SIGTERM, lambda *_: None)
     args.state.mkdir(parents=True, exist_ok=True)
     saved = args.state / "step"
     step = int(saved.read_text()) if saved.exists() else 0
     print(f"attempt {os.environ.get('TRAINMASTER_ATTEMPT')} starts from step {step}", flush=True)
     if args.config_error:
-        work.error("config_error", "hidden_size 65 cannot be split over 2 heads", "correct model.hidden_size")
-        print("config error: hidden_size 65 cannot be split over 2 heads", file=sys.stderr, flush=True)
+        work.error(
+            "config_error",
+            "hidden_size 65 cannot be split over 2 heads",
+            "correct model.hidden_size",
+        )
+        print(
+            "config error: hidden_size 65 cannot be split over 2 heads", file=sys.stderr, flush=True
+        )
         work.close()
         return exitcodes.NEEDS_HUMAN
     work.event("workload.resumed", step=step, checkpoint=str(saved))
 
     def save() -> None:
         durable.write_atomic(saved, str(step))
-        work.event("checkpoint.committed", step=step, path=str(saved), bytes=len(str(step)), seconds=0.0)
+        work.event(
+            "checkpoint.committed", step=step, path=str(saved), bytes=len(str(step)), seconds=0.0
+        )
 
     while step < args.steps:
         time.sleep(args.step_s)
@@ -57,7 +68,12 @@ def main() -> int:
             print(f"told to stop: saved step {step}", flush=True)
             work.close()
             return exitcodes.PROGRESS_MADE
-    artifact = Path(os.environ["TRAINMASTER_RUN_DIR"]) / "stages" / os.environ["TRAINMASTER_STAGE"] / "artifact"
+    artifact = (
+        Path(os.environ["TRAINMASTER_RUN_DIR"])
+        / "stages"
+        / os.environ["TRAINMASTER_STAGE"]
+        / "artifact"
+    )
     artifact.mkdir(exist_ok=True)
     (artifact / "result.txt").write_text(f"{step}\n")
     print(f"complete at step {step}", flush=True)
