@@ -72,9 +72,7 @@ class LocalScheduler:
         """The script as text. Pure. Raises SpecError for a value that cannot be written safely."""
         return templates.render(job, template=TEMPLATE, template_dir=self._template_dir)
 
-    def submit(
-        self, job: JobSpec, script: Path, *, after: Sequence[str] = (), held: bool = False
-    ) -> str:
+    def submit(self, job: JobSpec, script: Path, *, after: Sequence[str] = (), held: bool = False) -> str:
         """Queue the job and start what may start; its id. Returns without waiting for any job.
 
         A script that is not there yet is rendered to its place.
@@ -85,9 +83,7 @@ class LocalScheduler:
         parents = [self._number(parent) for parent in after]
         point("local.submit.checked")
         self._remember()
-        number = queue.insert(
-            self.path, columns, [p for p in parents if p is not None], self._clock.wall()
-        )
+        number = queue.insert(self.path, columns, [p for p in parents if p is not None], self._clock.wall())
         self._pass()
         return str(number)
 
@@ -102,10 +98,8 @@ class LocalScheduler:
                 db.execute("BEGIN")  # one moment for all that is read
                 named = queue.by_token(db, [t for t in tokens if _storable(t)], since)
                 carriers = {number for numbers in named.values() for number in numbers}
-                rows = queue.rows_of(
-                    db, carriers.union(n for n in wanted.values() if n is not None)
-                )
-                waiting = queue.blocked(db) if any(r["phase"] == "pending" for r in rows) else set()
+                rows = queue.rows_of(db, carriers.union(n for n in wanted.values() if n is not None))
+                waiting = queue.blocked(db) if any(r["pending"] for r in rows) else set()
                 db.execute("COMMIT")
         except (TrainmasterError, sqlite3.Error) as error:
             return Observation(problems=(*problems, str(error).splitlines()[0]))
@@ -293,19 +287,18 @@ def _storable(text: str) -> bool:
 
 
 def _reason(row: sqlite3.Row, waiting: Collection[int], environ: Mapping[str, str]) -> str:
-    if row["phase"] != "pending" or row["restart_count"] != row["latest"]:
+    if not row["pending"]:
         return str(row["reason"])
     if row["held"]:
         return "JobHeldUser"
     if row["job"] in waiting:
         return "Dependency"
-    if absent := spawn.missing(json.loads(row["env_from"]), environ):
+    if row["env_from"] != "[]" and (absent := spawn.missing(json.loads(row["env_from"]), environ)):
         return f"EnvNotSet: {', '.join(absent)} (a command run where it is set starts the job)"
     return "Resources"
 
 
 def _record(row: sqlite3.Row, waiting: Collection[int], environ: Mapping[str, str]) -> JobRecord:
-    latest = row["restart_count"] == row["latest"]
     return JobRecord(
         job_id=str(row["job"]),
         restart_count=row["restart_count"],
@@ -321,5 +314,5 @@ def _record(row: sqlite3.Row, waiting: Collection[int], environ: Mapping[str, st
         ended_at=row["ended_at"],
         # Known before it is over: the job itself asks why it is being ended.
         cancelled_by=row["cancelled_by"] or (row["intent_by"] if row["intent"] == "cancel" else None),
-        held=bool(row["held"]) and latest and row["phase"] == "pending",
+        held=bool(row["pending"] and row["held"]),
     )

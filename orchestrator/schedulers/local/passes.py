@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import socket
 import sqlite3
@@ -41,7 +40,8 @@ def host() -> str:
 def gpu_ids() -> list[str]:
     """Indices of this machine's NVIDIA devices."""
     return sorted(
-        (name[6:] for name in os.listdir("/dev") if re.fullmatch(r"nvidia\d+", name)), key=int
+        (name[6:] for name in os.listdir("/dev") if name.startswith("nvidia") and name[6:].isdecimal()),
+        key=int,
     )
 
 
@@ -86,12 +86,10 @@ def _start(
 def _claim(path: str, environ: Mapping[str, str]) -> list[tuple[int, int, str]]:
     def startable(db: sqlite3.Connection) -> Iterator[sqlite3.Row]:
         # What env_from names and this process lacks, another may have: the job waits for it.
-        return (
-            row for row in queue.eligible(db) if not missing(json.loads(row["env_from"]), environ)
-        )
+        return (row for row in queue.eligible(db) if not missing(json.loads(row["env_from"]), environ))
 
     with connect(path) as db:  # the usual case takes no write lock
-        if _room(db)[0] <= 0 or next(startable(db), None) is None:
+        if next(startable(db), None) is None or _room(db)[0] <= 0:
             return []
     claimed: list[tuple[int, int, str]] = []
     me = process.identity(os.getpid())
@@ -163,9 +161,7 @@ def _launch_lost(row: Mapping[str, Any], here: str) -> bool:
     return not any(process.file_contains(pid, "cmdline", tag) for pid in process.table())
 
 
-def _launch_again(
-    path: str, row: Mapping[str, Any], environ: Mapping[str, str], problems: list[str]
-) -> None:
+def _launch_again(path: str, row: Mapping[str, Any], environ: Mapping[str, str], problems: list[str]) -> None:
     """Take a claimed attempt over: whoever still comes with the old tag is turned away."""
     tag, me = queue.new_tag(), process.identity(os.getpid())
     job, restart = int(row["job"]), int(row["restart_count"])

@@ -47,9 +47,7 @@ def read(pid: int) -> Process | None:
         return None
     # The name (field 2) may hold spaces and brackets: the fields go on after the last bracket.
     fields = text[text.rindex(b")") + 2 :].split()
-    return Process(
-        Identity(pid, int(fields[19])), int(fields[1]), int(fields[3]), fields[0].decode()
-    )
+    return Process(Identity(pid, int(fields[19])), int(fields[1]), int(fields[3]), fields[0].decode())
 
 
 def identity(pid: int) -> Identity:
@@ -91,9 +89,7 @@ def file_contains(pid: int, name: str, needle: bytes) -> bool:
         return False
 
 
-def below(
-    roots: Iterable[int], processes: dict[int, Process], *, stop: Callable[[int], bool]
-) -> set[int]:
+def below(roots: Iterable[int], processes: dict[int, Process], *, stop: Callable[[int], bool]) -> set[int]:
     """Living descendants of ``roots``, not descending into processes for which ``stop`` is true."""
     children: dict[int, list[int]] = {}
     for process in processes.values():

@@ -324,9 +324,7 @@ def restart_ended(path: str, job: int, now: float) -> None:
         if attempt["phase"] == "ended":
             restart = attempt["restart_count"] + 1
             _new_attempt(db, job, restart, now)
-            db.execute(
-                "UPDATE job SET phase = 'pending', restart_count = ? WHERE id = ?", (restart, job)
-            )
+            db.execute("UPDATE job SET phase = 'pending', restart_count = ? WHERE id = ?", (restart, job))
 
 
 def set_pending(path: str, job: int, doing: str, **columns: Any) -> None:
@@ -345,8 +343,9 @@ def set_pending(path: str, job: int, doing: str, **columns: Any) -> None:
 def rows_of(db: sqlite3.Connection, jobs: Collection[int]) -> list[sqlite3.Row]:
     """Every attempt of these jobs, oldest first per job."""
     return db.execute(
-        """SELECT attempt.*, job.token, job.held, job.phase, job.env_from,
-           job.restart_count AS latest
+        """SELECT attempt.job, attempt.restart_count, state, reason, exit_code, signal, attempt.nodes,
+           attempt.submitted_at, started_at, ended_at, cancelled_by, token, env_from,
+           phase = 'pending' AND attempt.restart_count = job.restart_count AS pending, held
            FROM attempt JOIN job ON job.id = attempt.job
            WHERE attempt.job IN (SELECT value FROM json_each(?))
            ORDER BY attempt.job, attempt.restart_count""",
@@ -354,9 +353,7 @@ def rows_of(db: sqlite3.Connection, jobs: Collection[int]) -> list[sqlite3.Row]:
     ).fetchall()
 
 
-def by_token(
-    db: sqlite3.Connection, tokens: Collection[str], since: float | None
-) -> dict[str, list[int]]:
+def by_token(db: sqlite3.Connection, tokens: Collection[str], since: float | None) -> dict[str, list[int]]:
     """Ids of the jobs that carry each token, in the order they were submitted."""
     found: dict[str, list[int]] = {}
     for token, job in db.execute(

@@ -112,8 +112,7 @@ def _prepare(db: sqlite3.Connection, path: str) -> None:
             raise
     elif version > VERSION:
         raise SchedulerError(
-            f"{path} was written by a newer Trainmaster "
-            f"(queue version {version}, this one knows {VERSION})",
+            f"{path} was written by a newer Trainmaster (queue version {version}, this one knows {VERSION})",
             hint="use that version, or another --home",
         )
 

@@ -27,9 +27,7 @@ BASE: Final = (
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR",
 )  # fmt: skip
 
-_ROOT = os.path.dirname(
-    os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-)
+_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 # Isolated (-I -S): no current directory, PYTHONPATH or site-packages can change what a shepherd is.
 _BOOT = (
     "import sys; sys.path.append(sys.argv[1]); "
@@ -43,9 +41,7 @@ _children: list[subprocess.Popen[bytes]] = []
 
 def start_shepherd(path: str, job: int, restart: int, tag: str, environ: Mapping[str, str]) -> None:
     """Start the shepherd of a claimed attempt, detached from everything of the caller's."""
-    _children[:] = [
-        child for child in _children if child.poll() is None
-    ]  # no zombies in a long watch
+    _children[:] = [child for child in _children if child.poll() is None]  # no zombies in a long watch
     env = {
         name: value
         for name, value in environ.items()
