@@ -145,11 +145,9 @@ class Norm:
     wrong.
     """
 
-    def __new__(  # type: ignore[misc]
-        cls, config: Any, hidden_size: int, eps: float = 1e-5, **_: Any
-    ) -> torch.nn.Module:
+    def __new__(cls, config: Any, hidden_size: int, eps: float = 1e-5, **_: Any) -> torch.nn.Module:
         kind = torch.nn.RMSNorm if config.normalization == "RMSNorm" else torch.nn.LayerNorm
         norm = kind(hidden_size, eps=eps)
         for parameter in norm.parameters():
-            parameter.sequence_parallel = config.sequence_parallel  # type: ignore[attr-defined]
+            parameter.sequence_parallel = config.sequence_parallel
         return norm

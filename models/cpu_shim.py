@@ -82,13 +82,11 @@ def _patch_cuda_calls() -> None:
     cuda.nvtx.range_push = lambda *_, **__: 0
     cuda.nvtx.range_pop = lambda *_, **__: 0
     # Initialisation and checkpoint loading move parameters with .cuda().
-    torch.Tensor.cuda = lambda self, *_, **__: self  # type: ignore[method-assign, assignment]
-    torch.nn.Module.cuda = lambda self, *_, **__: self  # type: ignore[method-assign, assignment]
+    torch.Tensor.cuda = lambda self, *_, **__: self
+    torch.nn.Module.cuda = lambda self, *_, **__: self
 
 
-_FACTORIES = (
-    "tensor zeros ones empty full arange rand randn randint empty_like zeros_like ones_like"
-)
+_FACTORIES = "tensor zeros ones empty full arange rand randn randint empty_like zeros_like ones_like"
 
 
 def _patch_factories() -> None:
@@ -119,7 +117,7 @@ def _patch_types() -> None:
         name = plain(self)
         return name.replace("torch.", "torch.cuda.", 1) if name in floats else name
 
-    torch.Tensor.type = cuda_named  # type: ignore[method-assign, assignment]
+    torch.Tensor.type = cuda_named
 
 
 def _patch_rng() -> None:
@@ -156,8 +154,8 @@ def _patch_experts() -> None:
 
     # 0.16.1 binds the name only with Transformer Engine: NameError in the router.
     if not hasattr(moe_utils, "te_general_gemm"):
-        moe_utils.te_general_gemm = None  # type: ignore[attr-defined]
+        moe_utils.te_general_gemm = None
     # Only CUDA tensors became split sizes: all_to_all_single got tensors instead of integers.
-    dispatcher.maybe_move_tensor_to_cpu = lambda tensor, as_numpy=False, record_stream=False: (  # type: ignore[assignment]
+    dispatcher.maybe_move_tensor_to_cpu = lambda tensor, as_numpy=False, record_stream=False: (
         tensor.numpy() if as_numpy and torch.is_tensor(tensor) else tensor
     )

@@ -180,9 +180,7 @@ def _score(
     return result
 
 
-def _same_length(
-    places: list[tuple[int, int, int]], batch: int
-) -> list[list[tuple[int, int, int]]]:
+def _same_length(places: list[tuple[int, int, int]], batch: int) -> list[list[tuple[int, int, int]]]:
     groups: list[list[tuple[int, int, int]]] = []
     for place in places:
         length = place[1] - place[0]

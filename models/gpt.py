@@ -159,9 +159,7 @@ def build(
             post_process=parallel_state.is_pipeline_last_stage(**ends),
             position_embedding_type=shape.get("position_embedding_type", "rope"),
             rotary_base=shape.get("rotary_base", 10000),
-            share_embeddings_and_output_weights=not shape.get(
-                "untie_embeddings_and_output_weights", True
-            ),
+            share_embeddings_and_output_weights=not shape.get("untie_embeddings_and_output_weights", True),
             parallel_output=True,
             **extra,
         )
@@ -174,7 +172,7 @@ def build(
 def unwrap(chunk: torch.nn.Module) -> Any:
     """The GPTModel inside DistributedDataParallel and Float16Module."""
     while not isinstance(chunk, GPTModel):
-        chunk = chunk.module  # type: ignore[assignment]
+        chunk = chunk.module
     return chunk
 
 

@@ -63,7 +63,9 @@ def check_layout(
     except ValueError as error:
         return [str(error)]
     faults = [
-        f"model.{key} is decided by {where}: set it there" for key, where in DECIDED_ELSEWHERE.items() if key in shape
+        f"model.{key} is decided by {where}: set it there"
+        for key, where in DECIDED_ELSEWHERE.items()
+        if key in shape
     ]
     faults += _bad_numbers(shape, parallel, train, world_size)
     if faults:
@@ -99,8 +101,10 @@ def _bad_numbers(
         (
             "model",
             shape,
-            ("num_layers", "hidden_size", "num_attention_heads", "num_query_groups")
-            + ("ffn_hidden_size", "kv_channels", "num_moe_experts", "vocab_size"),
+            (
+                *("num_layers", "hidden_size", "num_attention_heads", "num_query_groups"),
+                *("ffn_hidden_size", "kv_channels", "num_moe_experts", "vocab_size"),
+            ),
         ),
         ("parallel", parallel, _SPLITS),
         ("train", train, ("global_batch_size", "micro_batch_size", "seq_length")),
@@ -125,16 +129,13 @@ def _heads(shape: Mapping[str, Any], parallel: Mapping[str, Any]) -> list[str]:
     head_size = shape.get("kv_channels")
     if head_size is None:
         if hidden % heads:
-            faults.append(
-                f"model.hidden_size {hidden} is not divisible by model.num_attention_heads {heads}"
-            )
+            faults.append(f"model.hidden_size {hidden} is not divisible by model.num_attention_heads {heads}")
         head_size = hidden // heads
     if shape.get("position_embedding_type") == "rope" and head_size % 2:
         faults.append(f"the attention head size is {head_size}: rotary embedding needs an even one")
     if heads % groups:
         faults.append(
-            f"model.num_attention_heads {heads} is not divisible by "
-            f"model.num_query_groups {groups}"
+            f"model.num_attention_heads {heads} is not divisible by model.num_query_groups {groups}"
         )
     for key, value in (("num_attention_heads", heads), ("num_query_groups", groups)):
         if value % tensor:
@@ -145,8 +146,7 @@ def _heads(shape: Mapping[str, Any], parallel: Mapping[str, Any]) -> list[str]:
     vocab = shape.get("vocab_size")
     if vocab is not None and padded_vocab_size(vocab) % tensor:
         faults.append(
-            f"the padded vocabulary {padded_vocab_size(vocab)} is not divisible by "
-            f"parallel.tensor {tensor}"
+            f"the padded vocabulary {padded_vocab_size(vocab)} is not divisible by parallel.tensor {tensor}"
         )
     return faults
 
@@ -188,9 +188,7 @@ def _sequence(parallel: Mapping[str, Any], train: Mapping[str, Any]) -> list[str
     if length is None:
         return faults
     if context > 1 and length % (2 * context):
-        faults.append(
-            f"train.seq_length {length} is not divisible by 2 × parallel.context ({2 * context})"
-        )
+        faults.append(f"train.seq_length {length} is not divisible by 2 × parallel.context ({2 * context})")
     if sequence and length % (tensor * context):
         faults.append(
             f"train.seq_length {length} is not divisible by parallel.tensor × parallel.context "
@@ -210,9 +208,7 @@ def _experts(shape: Mapping[str, Any], parallel: Mapping[str, Any], world_size: 
         faults.append(f"model.num_moe_experts {experts} is not divisible by parallel.expert {split}")
     ranks = data_parallel_size(parallel, world_size) * _size(parallel, "context")
     if ranks and ranks % split:
-        faults.append(
-            f"parallel.expert {split} does not divide the {ranks} data-parallel × context ranks"
-        )
+        faults.append(f"parallel.expert {split} does not divide the {ranks} data-parallel × context ranks")
     if _size(parallel, "tensor") > 1 and not parallel.get("sequence"):
         faults.append("experts with parallel.tensor over 1 need parallel.sequence: true")
     return faults
@@ -221,9 +217,7 @@ def _experts(shape: Mapping[str, Any], parallel: Mapping[str, Any], world_size: 
 def _batch(parallel: Mapping[str, Any], train: Mapping[str, Any], world_size: int) -> list[str]:
     split = _size(parallel, "tensor") * _size(parallel, "pipeline") * _size(parallel, "context")
     if world_size % split:
-        return [
-            f"{world_size} ranks are not divisible by parallel.tensor × pipeline × context ({split})"
-        ]
+        return [f"{world_size} ranks are not divisible by parallel.tensor × pipeline × context ({split})"]
     batch, micro = train.get("global_batch_size"), train.get("micro_batch_size") or 1
     replicas = world_size // split
     if batch is not None and batch % (micro * replicas):

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, np.dtype[Any]]
+Array = Any  # one-dimensional numpy arrays; numpy's own types vary too much between versions
 LARGEST_VOCAB = 2_000_000  # three token ids must fit in 63 bits
 
 
@@ -42,8 +42,8 @@ class _Order:
 
 
 def _lookup(sorted_keys: Array, values: Array, keys: Array) -> Array:
-    place = np.searchsorted(sorted_keys, keys)
-    place[place == len(sorted_keys)] = 0
+    place: Array = np.searchsorted(sorted_keys, keys)
+    place[place == len(sorted_keys)] = 0  # past the end: any entry that differs from the key
     return np.where(sorted_keys[place] == keys, values[place], 0).astype(np.float64)
 
 

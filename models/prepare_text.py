@@ -108,13 +108,12 @@ def run(stage: Stage) -> int:
     except _Stopped:
         say("text: asked to stop; the half-built dataset is discarded, the next attempt starts over")
         return PROGRESS_MADE
-    total = {key: sum(part[key] for part in counts.values()) for key in ("documents", "tokens", "bytes")}
+    total: dict[str, Any] = {
+        key: sum(part[key] for part in counts.values()) for key in ("documents", "tokens", "bytes")
+    }
     stage.work.event("data.built", **total)
     for name, part in counts.items():
-        say(
-            f"text: {name}: {part['documents']} documents, {part['tokens']} tokens, "
-            f"{part['bytes']} bytes"
-        )
+        say(f"text: {name}: {part['documents']} documents, {part['tokens']} tokens, {part['bytes']} bytes")
     say(f"text: complete in {time.monotonic() - started:.1f} s: {stage.artifact}")
     return COMPLETE
 
@@ -165,11 +164,10 @@ def _write_splits(
 def _watched(stage: Stage, texts: Iterator[str], doing: str) -> Iterator[str]:
     """Pass texts through; a progress line now and then, and the stop file."""
     last = time.monotonic()
-    documents = size = 0
-    for text in texts:
+    size = 0
+    for documents, text in enumerate(texts, 1):
         if stage.work.should_stop():
             raise _Stopped
-        documents += 1
         size += len(text)
         if time.monotonic() - last >= _EVERY_S:
             last = time.monotonic()

@@ -139,9 +139,7 @@ def _train(
             seconds = round(time.monotonic() - started, 3)
             if log:
                 log.flush()
-            stage.work.event(
-                "checkpoint.committed", step=step, path=str(path), bytes=size, seconds=seconds
-            )
+            stage.work.event("checkpoint.committed", step=step, path=str(path), bytes=size, seconds=seconds)
             say(f"pretrain: checkpoint at step {step}: {size / 1e6:.1f} MB in {seconds:.2f} s")
             for old in store.prune():
                 say(f"pretrain: removed the checkpoint of step {old}")
@@ -152,9 +150,7 @@ def _train(
     if ranks.first:
         path = metrics_path(stage.directory, stage.work.attempt)
         log = TrainLog(path, train.steps, train.log_interval, train.global_batch_size)
-    current = Run(
-        ranks, control, wrapped, optimizer, scheduler, stream, train, keep, stage.work, log, save
-    )
+    current = Run(ranks, control, wrapped, optimizer, scheduler, stream, train, keep, stage.work, log, save)
     good = _find(stage, store, ranks, control)
     if good is not None:
         _must_match(good, facts)

@@ -118,11 +118,9 @@ _TRAIN_RULES: dict[str, tuple[type, float, bool]] = {
 
 
 def _known(section: str, given: Mapping[str, Any], kind: type) -> tuple[dict[str, Any], list[str]]:
-    names = {f.name for f in fields(kind)}  # type: ignore[arg-type]
+    names = {f.name for f in fields(kind)}
     faults = [
-        f"{section}.{key} is unknown (known: {', '.join(sorted(names))})"
-        for key in given
-        if key not in names
+        f"{section}.{key} is unknown (known: {', '.join(sorted(names))})" for key in given if key not in names
     ]
     return {k: v for k, v in given.items() if k in names and v is not None}, faults
 
@@ -141,9 +139,7 @@ def read_train(given: Mapping[str, Any]) -> Train:
     if not faults:
         train = Train(**values)
         if train.warmup_steps >= train.steps:
-            faults.append(
-                f"train.warmup_steps {train.warmup_steps} must be under train.steps {train.steps}"
-            )
+            faults.append(f"train.warmup_steps {train.warmup_steps} must be under train.steps {train.steps}")
         for key in ("beta1", "beta2"):
             if getattr(train, key) >= 1:
                 faults.append(f"train.{key} must be under 1, not {getattr(train, key)!r}")

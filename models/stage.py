@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from resiliency import artifact
+from resiliency import artifact as artifacts
 from resiliency.durable import fsync_dir
 from resiliency.errors import TrainmasterError
 from resiliency.exitcodes import COMPLETE
@@ -51,28 +51,27 @@ class Stage:
             raise ConfigFault(f"{name} must be a mapping, not {value!r}", hint="correct the stage")
         return dict(value)
 
-    def input_of_kind(self, kind: str) -> tuple[Path, artifact.Manifest]:
+    def input_of_kind(self, kind: str) -> tuple[Path, artifacts.Manifest]:
         """The one input whose artifact is a ``kind``; its files' sizes are checked.
 
         Raises ``DataFault`` when there is none, more than one, or it does not verify.
         """
         found = []
         for need, directory in self.inputs.items():
-            problems = artifact.faults(directory, deep=False)
+            problems = artifacts.faults(directory, deep=False)
             if problems:
                 raise DataFault(
                     f"the artifact of stage {need!r} ({directory}) cannot be used: "
                     + "; ".join(problems[:3]),
                     hint=f"run stage {need!r} again",
                 )
-            manifest = artifact.load(directory)
+            manifest = artifacts.load(directory)
             if manifest.kind == kind:
                 found.append((directory, manifest))
         if len(found) != 1:
             names = ", ".join(self.inputs) or "none"
             raise DataFault(
-                f"this stage needs exactly one input of kind {kind!r}, it has {len(found)} "
-                f"(inputs: {names})",
+                f"this stage needs exactly one input of kind {kind!r}, it has {len(found)} (inputs: {names})",
                 hint="correct the stage's needs",
             )
         return found[0]
@@ -81,7 +80,7 @@ class Stage:
         """Whether the artifact is there already; a damaged one is set aside with a message."""
         if not self.artifact.exists():
             return False
-        problems = artifact.faults(self.artifact, kind=kind)
+        problems = artifacts.faults(self.artifact, kind=kind)
         if not problems:
             return True
         aside = unused_name(self.artifact, ".corrupt")
@@ -100,7 +99,7 @@ class Stage:
             shutil.rmtree(scratch)  # an earlier attempt died here
         scratch.mkdir(parents=True)
         yield scratch
-        artifact.seal(scratch, kind, meta)
+        artifacts.seal(scratch, kind, meta)
         os.replace(scratch, self.artifact)
         fsync_dir(self.directory)
 

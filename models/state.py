@@ -36,8 +36,7 @@ def _chunk_key(index: int, chunks: list[Any]) -> str:
 
 def _model_state(chunks: list[Any]) -> dict[str, Any]:
     return {
-        _chunk_key(index, chunks): unwrap(chunk).sharded_state_dict()
-        for index, chunk in enumerate(chunks)
+        _chunk_key(index, chunks): unwrap(chunk).sharded_state_dict() for index, chunk in enumerate(chunks)
     }
 
 
@@ -64,16 +63,12 @@ def save(directory: Path, chunks: list[Any], optimizer: Any, scheduler: Any) -> 
     dist_checkpointing.save(state, str(directory))
 
 
-def load(
-    directory: Path, chunks: list[Any], optimizer: Any, scheduler: Any, same_layout: bool
-) -> None:
+def load(directory: Path, chunks: list[Any], optimizer: Any, scheduler: Any, same_layout: bool) -> None:
     """Restore a run. Collective. Raises ``CheckpointFault`` when it is another model's."""
     _check_shapes(directory, chunks)
     optim.prime(optimizer)
     state = _model_state(chunks)
-    state["optimizer"] = optimizer.sharded_state_dict(
-        state, is_loading=True, metadata=dict(_METADATA)
-    )
+    state["optimizer"] = optimizer.sharded_state_dict(state, is_loading=True, metadata=dict(_METADATA))
     if same_layout:
         state["random"] = _sharded_random(None)
     loaded = _load(directory, state)
@@ -122,8 +117,7 @@ def _check_shapes(directory: Path, chunks: list[Any]) -> None:
         if key not in stored:
             faults.append(f"{key} is not in the checkpoint")
         elif (
-            tuple(stored[key].global_shape) != tuple(tensor.global_shape)
-            and not tensor.allow_shape_mismatch
+            tuple(stored[key].global_shape) != tuple(tensor.global_shape) and not tensor.allow_shape_mismatch
         ):
             faults.append(
                 f"{key} is {list(stored[key].global_shape)} in the checkpoint, "

@@ -31,7 +31,7 @@ def _decide() -> tuple[bool, str]:
         _hide("apex")  # its fused kernels need CUDA as well
         return False, "no CUDA: local layers with torch attention on CPU and gloo"
     try:
-        import transformer_engine.pytorch as te  # type: ignore[import-not-found]
+        import transformer_engine.pytorch as te
     except ImportError:
         return False, "Transformer Engine is not installed: local layers with torch attention"
     except Exception as error:

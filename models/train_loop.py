@@ -68,10 +68,7 @@ def train(run: Run) -> bool:
     while run.step < run.train.steps:
         started = time.perf_counter()
         losses = _forward_backward(run, device)
-        overdue = (
-            run.checkpoint.interval is None
-            and time.monotonic() - last_save >= run.checkpoint.seconds
-        )
+        overdue = run.checkpoint.interval is None and time.monotonic() - last_save >= run.checkpoint.seconds
         pulse = _agree(run, losses, overdue)
         if pulse.bad_ranks:
             _reject(run, pulse, "loss", pulse.loss)

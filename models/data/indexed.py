@@ -24,9 +24,7 @@ class SplitWriter:
 
         self.prefix, self.eod = prefix, eod
         self.documents = self.tokens = 0
-        self._builder = IndexedDatasetBuilder(
-            f"{prefix}.bin", dtype=DType.optimal_dtype(vocab_size)
-        )
+        self._builder = IndexedDatasetBuilder(f"{prefix}.bin", dtype=DType.optimal_dtype(vocab_size))
 
     def add(self, ids: Iterable[int]) -> None:
         import torch

@@ -67,9 +67,7 @@ def find_files(
                 if any(fnmatch.fnmatch(name, pattern) for pattern in include)
             ]
         else:
-            files = [
-                Path(name) for name in glob.glob(expanded, recursive=True) if os.path.isfile(name)
-            ]
+            files = [Path(name) for name in glob.glob(expanded, recursive=True) if os.path.isfile(name)]
         kept = [
             file
             for file in files
@@ -118,7 +116,7 @@ def _json_text(line: str, name: str) -> str:
     except (ValueError, KeyError, TypeError) as error:
         raise DataFault(
             f"{name} is not a JSON object with a 'text' field",
-            hint="each line of a .jsonl input must look like {\"text\": \"…\"}",
+            hint='each line of a .jsonl input must look like {"text": "…"}',
         ) from error
     if not isinstance(text, str):
         raise DataFault(f"{name}: 'text' is not a string", hint="correct that line")

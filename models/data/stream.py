@@ -98,15 +98,15 @@ class TrainingStream:
             sequence_length=self._seq_length,
             blend_per_split=[([str(p) for p in self._prefixes], None), None, None],
             path_to_cache=str(directory),
-            tokenizer=self._tokens,  # type: ignore[arg-type]
+            tokenizer=self._tokens,
             reset_position_ids=False,
             reset_attention_mask=False,
             eod_mask_loss=False,
             create_attention_mask=False,
         )
-        dataset = BlendedMegatronDatasetBuilder(
-            GPTDataset, [None, None, None], lambda: True, config  # type: ignore[list-item]
-        ).build()[0]
+        dataset = BlendedMegatronDatasetBuilder(GPTDataset, [None, None, None], lambda: True, config).build()[
+            0
+        ]
         dist.barrier()
         if dist.get_rank() == 0 and not marker.exists():
             marker.touch()

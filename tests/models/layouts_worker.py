@@ -105,8 +105,17 @@ def run_case(
         def pause(self, seconds: float) -> None: ...
 
     run = Run(
-        ranks, dist.group.WORLD, chunks, optimizer, scheduler, stream, TRAIN,
-        Checkpoint(interval=1000), Workload(), Log(), lambda step: 0.0,  # type: ignore[arg-type]
+        ranks,
+        dist.group.WORLD,
+        chunks,
+        optimizer,
+        scheduler,
+        stream,
+        TRAIN,
+        Checkpoint(interval=1000),
+        Workload(),
+        Log(),
+        lambda step: 0.0,  # type: ignore[arg-type]
     )
 
     def go(steps: int) -> None:

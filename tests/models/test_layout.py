@@ -21,7 +21,8 @@ def faults(
     train: dict[str, Any] | None = None,
 ) -> str:
     base = {"num_layers": 4, "hidden_size": 64, "num_attention_heads": 8, "num_query_groups": 4}
-    return "\n".join(check_layout({**base, **(model or {})}, parallel or {}, world, {**TRAIN, **(train or {})}))
+    shape, batch = {**base, **(model or {})}, {**TRAIN, **(train or {})}
+    return "\n".join(check_layout(shape, parallel or {}, world, batch))
 
 
 @pytest.mark.parametrize(
@@ -68,8 +69,10 @@ def test_missing_shape_names_the_presets_as_a_way_out() -> None:
 
 @pytest.mark.parametrize(
     "parallel",
-    [{}, {"tensor": 2}, {"pipeline": 2}, {"tensor": 2, "pipeline": 2}, {"context": 2}]
-    + [{"tensor": 2, "sequence": True}, {"pipeline": 2, "virtual_pipeline": 2}],
+    [
+        *({}, {"tensor": 2}, {"pipeline": 2}, {"tensor": 2, "pipeline": 2}, {"context": 2}),
+        *({"tensor": 2, "sequence": True}, {"pipeline": 2, "virtual_pipeline": 2}),
+    ],
 )
 @pytest.mark.parametrize("preset", sorted(PRESETS))
 def test_every_preset_splits_over_four_ranks(preset: str, parallel: dict[str, Any]) -> None:
@@ -92,5 +95,6 @@ def test_padding_does_not_depend_on_the_layout() -> None:
 
 @pytest.mark.parametrize("module", ["models.layout", "models.presets", "models.stage", "models.settings"])
 def test_imports_neither_torch_nor_megatron(module: str) -> None:
-    code = f"import sys, {module}; sys.exit(any(m.split('.')[0] in ('torch', 'megatron') for m in sys.modules))"
+    heavy = "any(m.split('.')[0] in ('torch', 'megatron') for m in sys.modules)"
+    code = f"import sys, {module}; sys.exit({heavy})"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -48,6 +48,7 @@ def _literal(stream: list[int], vocab: int, context: tuple[int, int], token: int
 
     p = Fraction(1, vocab)
     for counts, start in ((one, None), (two, context[1:]), (three, context)):
+
         def key(w: int, start: tuple[int, ...] | None = start) -> object:
             return w if start is None else (*start, w)
 

@@ -20,9 +20,7 @@ from tests.models.programs import MODEL, TRAIN, Program, wait_for
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pretrain")]
 
 
-def pretrain(
-    directory: Path, dataset: Path, train: dict[str, Any] | None = None, **sections: Any
-) -> Program:
+def pretrain(directory: Path, dataset: Path, train: dict[str, Any] | None = None, **sections: Any) -> Program:
     spec = {
         "kind": "pretrain",
         "needs": "text",
@@ -186,9 +184,7 @@ def test_a_loss_that_is_no_number_is_rejected_with_evidence(tmp_path: Path, data
     assert [e["data"]["category"] for e in program.events() if e["type"] == "workload.error"] == ["numeric"]
 
 
-def test_settings_that_cannot_work_are_all_named_without_loading_torch(
-    tmp_path: Path, dataset: Path
-) -> None:
+def test_settings_that_cannot_work_are_all_named_without_loading_torch(tmp_path: Path, dataset: Path) -> None:
     program = pretrain(tmp_path / "stage", dataset, {"lr": -1, "precision": "fp8", "stpes": 3})
     done = program.run()
     assert done.returncode == 76

@@ -86,5 +86,5 @@ def test_jsonl_lines_are_documents(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "one"}\n\n{"text": "two"}\n')
     assert list(read_documents([tmp_path / "a.jsonl"])) == ["one", "two"]
     (tmp_path / "b.jsonl").write_text('{"txt": "one"}\n')
-    with pytest.raises(DataFault, match="b.jsonl:1"):
+    with pytest.raises(DataFault, match=r"b\.jsonl:1"):
         list(read_documents([tmp_path / "b.jsonl"]))
