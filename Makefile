@@ -53,6 +53,11 @@ clean: ## remove caches and builds; .venv and .trainmaster stay
 dev-setup:
 	@$(SETUP) --extra train --extra dev
 
-# Root without Slurm gets it from Debian's packages; anyone else is told what was skipped.
+# Root without Slurm gets it from Debian's packages, but not where sbatch stands without a
+# controller: that is a node of somebody's cluster. Who goes without is told what was skipped.
 slurm:
-	@if [ "$$(id -u)" = 0 ] && ! command -v slurmctld >/dev/null; then $(PYTHON) scripts/dev-cluster install; fi
+	@PATH="$$PATH:/usr/sbin:/sbin"; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+	  && { command -v slurmctld || ! command -v sbatch; } >/dev/null; then \
+	  $(PYTHON) scripts/dev-cluster install; \
+	fi
