@@ -128,12 +128,13 @@ def ended(segment: Segment, ends: Sequence[RankEnd]) -> int:
     )
     decision = policy.decide(verdict, history, segment.config.budgets, capacity)
     jobs = _carry_out(segment, state, stage, decision)
+    reason = "; ".join([_reason(verdict.reason, said), *segment.notes])
     _finished(
         segment,
         {
             "exit_code": code,
             "category": verdict.category,
-            "reason": _reason(verdict.reason, said),
+            "reason": reason,
             "step": attempt.step,
             "resumed_from": attempt.resumed_from,
             "decision": decision.action.value,
@@ -143,7 +144,7 @@ def ended(segment: Segment, ends: Sequence[RankEnd]) -> int:
     cancel_jobs(segment, jobs)
     print(
         f"trainmaster: {segment.attempt} ends with {code}: {verdict.category} "
-        f"({_reason(verdict.reason, said)}); {decision.action.value} by {decision.rule}",
+        f"({reason}); {decision.action.value} by {decision.rule}",
         flush=True,
     )
     return code

@@ -105,7 +105,7 @@ class Steps:
                     popen.terminate()  # srun: "forcing job termination"
             for popen in self.popens:
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    popen.wait(15)
+                    popen.wait(3)  # it would wait KillWait for a node that may be gone
         processes.kill_descendants(known=[popen.pid for popen in self.popens])
         for popen in self.popens:
             with contextlib.suppress(subprocess.TimeoutExpired):

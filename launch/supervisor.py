@@ -28,12 +28,14 @@ from .journaling import SafeJournal, writer_id
 from .outcome import RankEnd
 from .signals import Bell, Classifier, OpenControl
 
-#: After a node has failed the others wait in a collective for ever; a command may still save.
-PEER_GRACE_S = 15.0
+#: After a node has failed the others wait in a collective for ever: their time to end. A command's
+#: processes may not know each other at all, so they get time to save.
+PEER_GRACE_S = 5.0
+PEER_GRACE_COMMAND_S = 15.0
 #: What is left of the grace after a second TERM: the allocation is about to be taken away.
 HURRY_S = 10.0
 #: Agents kill in time; beyond this much more they are taken to be stuck.
-BACKSTOP_S = 20.0
+BACKSTOP_S = 6.0
 #: Damage of a needed artifact is believed only after this long: a network file system may lag behind.
 DAMAGE_S = (1.0, 5.0)
 _TICK_S = 0.25
@@ -265,7 +267,9 @@ class Watch:
             self.trouble_at = self.trouble_at or time.monotonic()
             failed = time.monotonic() - self.trouble_at > 2.0
         if failed:
-            self._stop("a node failed", min(self.segment.config.launch.grace_s, PEER_GRACE_S))
+            config = self.segment.config
+            grace = PEER_GRACE_COMMAND_S if config.is_command else PEER_GRACE_S
+            self._stop("a node failed", min(config.launch.grace_s, grace))
 
     def _startup(self, nodes: steps.Steps) -> None:
         """An srun that never gets its tasks running must not burn the allocation."""
@@ -300,6 +304,8 @@ class Watch:
             why = nodes.trouble[-1] if nodes.trouble else f"no agent started; the launch ended with {code}"
             drained = self.segment.drain_reason is not None
             return [*ends, RankEnd(None, 1, now, why, "" if drained else "launch_failed")]
+        if ends:
+            self.segment.notes.append(f"no word from {', '.join(silent[:8])}")
         for node in silent:
             code = exitcodes.from_returncode(nodes.code_of(node))
             named = node in nodes.lost_nodes or (nodes.lost_nodes and len(silent) == 1)
