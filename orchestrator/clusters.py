@@ -77,7 +77,8 @@ class Profile:
 
     def to_data(self) -> dict[str, Any]:
         """JSON-able, for ``run.json``."""
-        return dataclasses.asdict(self)
+        data: dict[str, Any] = _lists(dataclasses.asdict(self))
+        return data
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Profile:
@@ -95,6 +96,12 @@ class Profile:
             return cls(**values)
         except (TypeError, AttributeError) as error:
             raise StorageError(f"not a cluster profile: {error}") from error
+
+
+def _lists(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _lists(item) for key, item in value.items()}
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _tuples(value: Any) -> Any:

@@ -104,6 +104,8 @@ def _needed(
     given = stage.get(key) is not None
     where = (*at, key) if given else (*at, "needs")
     if found is None:
+        if any(other not in stages for other in graph.needs_of(stage)):
+            return  # said already; it may be the one
         yield Said(
             where,
             f"it is not clear which {kind} stage to use",
@@ -188,10 +190,9 @@ def _command(at: Path, stage: Mapping[str, Any], stages: Mapping[str, Any]) -> I
             if name == "input":
                 needs = graph.needs_of(stage)
                 if argument not in needs:
-                    near = nearest(argument, needs)
-                    yield Said(
-                        key, f"{match[0]}: {argument!r} is not among its needs", f"one of {needs}", near
-                    )
+                    message = f"{match[0]}: {argument!r} is not among its needs"
+                    one_of = f"one of {', '.join(needs)}" if needs else "needs that name it"
+                    yield Said(key, message, one_of, nearest(argument, needs))
             elif argument is None and name not in CommandStage.WORDS and nearest(name, CommandStage.WORDS):
                 # Anything else in braces is the command's own business.
                 yield Said(key, f"{match[0]} is not filled in", "", nearest(name, CommandStage.WORDS))

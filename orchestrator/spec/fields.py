@@ -40,7 +40,7 @@ class Model(BaseModel):
 
 def _whole(value: Any) -> Any:
     # 1e6 is how people write a million steps; 1.5 stays a float and is refused.
-    return int(value) if isinstance(value, float) and value == int(value) else value
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 Whole = Annotated[int, Strict(), BeforeValidator(_whole)]

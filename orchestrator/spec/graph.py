@@ -75,7 +75,7 @@ def data_stage(name: str, stages: Mapping[str, Mapping[str, Any]]) -> str | None
     stage = stages[name]
     if stage.get("data") is not None:
         return str(stage["data"])
-    direct = [n for n in needs_of(stage) if _kind(stages, n) == "text"]
+    direct = _needed_of_kind(stage, stages, "text")
     if len(direct) == 1:
         return direct[0]
     if stage.get("kind") == "eval" and not direct:
@@ -90,10 +90,12 @@ def model_stage(name: str, stages: Mapping[str, Mapping[str, Any]]) -> str | Non
     stage = stages[name]
     if isinstance(stage.get("model"), str):
         return str(stage["model"])
-    direct = [n for n in needs_of(stage) if _kind(stages, n) == "pretrain"]
+    direct = _needed_of_kind(stage, stages, "pretrain")
     return direct[0] if len(direct) == 1 else None
 
 
-def _kind(stages: Mapping[str, Mapping[str, Any]], name: str) -> Any:
-    stage = stages.get(name)
-    return stage.get("kind") if isinstance(stage, Mapping) else None
+def _needed_of_kind(
+    stage: Mapping[str, Any], stages: Mapping[str, Mapping[str, Any]], kind: str
+) -> list[str]:
+    needs = dict.fromkeys(needs_of(stage))
+    return [n for n in needs if isinstance(stages.get(n), Mapping) and stages[n].get("kind") == kind]

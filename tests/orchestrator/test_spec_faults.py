@@ -101,11 +101,11 @@ def stage(fields: str, kind: str = "command") -> str:
         ),
         (
             "run: 'python x.py {input:data}'",
-            "exp.yaml:5: stages.one.run: {input:data}: 'data' is not among its needs; expected one of none",
+            "exp.yaml:5: stages.one.run: {input:data}: 'data' is not among its needs; expected needs that name it",
         ),
         (
             "workdir: gone",
-            "exp.yaml:5: stages.one.workdir: TMP/gone is not a directory; expected a directory that is there",
+            "exp.yaml:5: stages.one.workdir: gone is not a directory; expected a directory that is there",
         ),
         (
             "chain: {lookahead: 99}",
@@ -114,7 +114,7 @@ def stage(fields: str, kind: str = "command") -> str:
     ],
 )
 def test_a_fault_of_a_stage(tmp_path: Path, fields: str, said: str) -> None:
-    assert one(tmp_path, stage(fields)).replace(str(tmp_path), "TMP") == said
+    assert one(tmp_path, stage(fields)) == said
 
 
 HOSTILE = [
