@@ -151,11 +151,13 @@ def test_a_pid_that_is_used_again_is_not_the_shepherd(jobs: Jobs) -> None:
     job_id = jobs.submit("echo up; " + LOOP)
     jobs.says("up")
     row = attempt(jobs, job_id)
+    os.kill(row["shepherd_pid"], signal.SIGSTOP)  # as good as dead: it records nothing
     queue.note(
         scheduler(jobs).path, int(job_id), 0, row["tag"],
         shepherd_pid=os.getpid(), shepherd_start=row["shepherd_start"],
     )  # fmt: skip
     assert jobs.ended(job_id)[0].state == "NODE_FAIL"
+    os.kill(row["shepherd_pid"], signal.SIGCONT)
 
 
 def test_a_terminated_shepherd_stays_to_record_the_end(jobs: Jobs) -> None:
@@ -209,6 +211,8 @@ def test_a_cancel_during_preemption_wins(jobs: Jobs) -> None:
     scheduler(jobs).preempt(job_id, grace_s=30)
     jobs.says("heard")
     jobs.scheduler.cancel([job_id])
+    # The job itself, still ending, can already be told by whom.
+    assert jobs.record(job_id).cancelled_by == str(os.getuid())
     jobs.ended(job_id)
     assert states(jobs, job_id) == [(0, "CANCELLED")]
 

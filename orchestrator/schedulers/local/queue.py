@@ -344,8 +344,9 @@ def rows_of(db: sqlite3.Connection, jobs: Collection[int]) -> list[sqlite3.Row]:
     """Every attempt of these jobs, oldest first per job."""
     return db.execute(
         """SELECT attempt.job, attempt.restart_count, state, reason, exit_code, signal, attempt.nodes,
-           attempt.submitted_at, started_at, ended_at, cancelled_by, token, env_from,
-           phase = 'pending' AND attempt.restart_count = job.restart_count AS pending, held
+           attempt.submitted_at, started_at, ended_at, cancelled_by, intent, intent_by,
+           token, env_from, held,
+           phase = 'pending' AND attempt.restart_count = job.restart_count AS pending
            FROM attempt JOIN job ON job.id = attempt.job
            WHERE attempt.job IN (SELECT value FROM json_each(?))
            ORDER BY attempt.job, attempt.restart_count""",
