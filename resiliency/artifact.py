@@ -46,7 +46,7 @@ def seal(directory: Path, kind: str, meta: Mapping[str, Any] | None = None) -> M
     for path in sorted(directory.rglob("*")):
         if path.is_dir() and not path.is_symlink():
             fsync_dir(path)
-        elif path.is_file() and path.name != MANIFEST:
+        elif path.is_file() and path != directory / MANIFEST:
             fd = os.open(path, os.O_RDONLY)
             try:
                 os.fsync(fd)
@@ -66,18 +66,20 @@ def seal(directory: Path, kind: str, meta: Mapping[str, Any] | None = None) -> M
 
 def load(directory: Path) -> Manifest:
     """Read a manifest. Raises StorageError when it is missing, torn or of a newer schema."""
-    raw = read_json(directory / MANIFEST)
+    path = directory / MANIFEST
+    raw = read_json(path)
     try:
         version = int(raw["v"])
-        manifest = Manifest(str(raw["kind"]), dict(raw["meta"]), dict(raw["files"]))
-    except (KeyError, TypeError, ValueError) as error:
-        raise StorageError(f"{directory / MANIFEST} is not a manifest: {error!r}") from error
-    if version > SCHEMA_VERSION:
-        raise StorageError(
-            f"{directory / MANIFEST} was written by a newer version (schema {version})",
-            hint="upgrade Trainmaster on this machine",
-        )
-    return manifest
+        # Before anything else of it: a newer version may have laid out the rest differently.
+        if version > SCHEMA_VERSION:
+            raise StorageError(
+                f"{path} was written by a newer version (schema {version})",
+                hint="upgrade Trainmaster on this machine",
+            )
+        files = {str(name): dict(facts) for name, facts in dict(raw["files"]).items()}
+        return Manifest(str(raw["kind"]), dict(raw["meta"]), files)
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise StorageError(f"{path} is not a manifest: {error!r}") from error
 
 
 def faults(directory: Path, *, kind: str | None = None, deep: bool = True) -> list[str]:
