@@ -1,8 +1,9 @@
 """The client in a training process: report progress, learn that it is time to stop, tell facts.
 
 Works outside an allocation too (every call is then a cheap no-op), so a program can be run by hand.
-Costs per step: two dictionary-free comparisons; the journal gets one aggregate per ``interval_s`` from
-rank 0 only. ``scripts/bench/journal.py`` measures it, ``tests/resiliency/test_workload.py`` holds the rest.
+Costs per step: one small dictionary; the journal gets one aggregate per ``interval_s`` from rank 0
+only. ``scripts/bench/bench_journal.py`` measures it, ``tests/resiliency/test_workload.py`` holds the
+rest.
 """
 
 from __future__ import annotations
@@ -15,14 +16,25 @@ from typing import Any
 
 from . import contract
 from .edges import Clock, SystemClock
+from .errors import StorageError
 from .journal import JournalWriter
 
 
-def _number(value: float | None) -> float | str | None:
-    """JSON has no NaN or infinity: they are written as text."""
-    if value is None or math.isfinite(value):
+def _plain(value: Any) -> Any:
+    """What JSON can hold. It has no NaN or infinity: they are written as text. A scalar of an array
+    library becomes a number, anything else its text: telling must not end the program."""
+    if value is None or isinstance(value, (str, bool, int)):
         return value
-    return repr(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else repr(value)
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_plain(item) for item in value]
+    try:
+        return _plain(float(value))
+    except (TypeError, ValueError, OverflowError):
+        return str(value)
 
 
 class Workload:
@@ -46,6 +58,8 @@ class Workload:
         self._last_time = self._clock.mono()
         self._last_step: int | None = None
         self._pending: dict[str, Any] | None = None
+        self.lost = 0
+        self.problem: StorageError | None = None
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> Workload:
@@ -87,11 +101,14 @@ class Workload:
         tokens: int | None = None,
         section: str = "step",
     ) -> None:
-        """Say where the program is. ``tokens``: total so far. Cheap enough for every step."""
+        """Say where the program is. ``tokens``: total so far. Cheap enough for every step.
+
+        A word that cannot be written is counted in ``lost``, with its error in ``problem``.
+        """
         if self._journal is None:
             return
         now = self._clock.mono()
-        self._pending = {"step": step, "loss": _number(loss), "tokens": tokens, "section": section}
+        self._pending = {"step": step, "loss": loss, "tokens": tokens, "section": section}
         if self._last_step is None:
             self._last_step = step
         elapsed = now - self._last_time
@@ -101,17 +118,26 @@ class Workload:
     def _write(self, now: float, elapsed: float) -> None:
         if self._journal is None or self._pending is None:
             return
-        done = self._pending["step"] - (self._last_step or 0)
-        self._pending["steps_per_s"] = round(done / elapsed, 4) if elapsed > 0 else None
-        self._journal.append("progress", self._pending)
-        self._last_time, self._last_step, self._pending = now, self._pending["step"], None
+        pending, self._pending = self._pending, None
+        done = pending["step"] - (self._last_step or 0)
+        pending["steps_per_s"] = round(done / elapsed, 4) if elapsed > 0 else None
+        try:
+            self._journal.append("progress", _plain(pending))
+        except StorageError as error:
+            # A full disk costs a word of progress, not the training.
+            self.lost += 1
+            self.problem = error
+        self._last_time, self._last_step = now, pending["step"]
 
     def event(self, type: str, *, sync: bool = True, **data: Any) -> None:
-        """Write a fact (see :data:`resiliency.events.TYPES`); flushes pending progress first."""
+        """Write a fact (see :data:`resiliency.events.TYPES`); flushes pending progress first.
+
+        Raises StorageError when it cannot be written.
+        """
         if self._journal is None:
             return
         self.flush()
-        self._journal.append(type, data, sync=sync)
+        self._journal.append(type, _plain(data), sync=sync)
 
     def error(self, category: str, message: str, hint: str = "") -> None:
         """The program's own last word, with a category of :mod:`resiliency.taxonomy`."""
