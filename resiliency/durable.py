@@ -12,6 +12,7 @@ import fcntl
 import json
 import os
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,19 +50,29 @@ def fsync_dir(path: Path) -> None:
         os.close(fd)
 
 
+def _beside(path: Path) -> Path:
+    """A name of this process's own in the same directory, never too long for a file system."""
+    owner = f"{socket.gethostname()[:32]}.{os.getpid()}.{threading.get_ident() & 0xFFFF:x}"
+    return path.with_name(f".{path.name[:160]}.{owner}.tmp")
+
+
+def _write_synced(path: Path, raw: bytes, mode: int) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    try:
+        view = memoryview(raw)
+        while view:
+            view = view[os.write(fd, view) :]
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
 def write_atomic(path: Path, data: str | bytes, *, mode: int = 0o600) -> None:
     """Replace ``path`` by ``data``: a reader sees the old content or the new, never a part."""
     raw = data.encode() if isinstance(data, str) else data
-    temporary = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.tmp")
+    temporary = _beside(path)
     try:
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-        try:
-            view = memoryview(raw)
-            while view:
-                view = view[os.write(fd, view) :]
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        _write_synced(temporary, raw, mode)
         point("atomic.before_rename")
         os.replace(temporary, path)
         fsync_dir(path.parent)
@@ -88,9 +99,10 @@ def create_exclusive(path: Path, data: str, *, mode: int = 0o600) -> bool:
     Written aside and linked into place, so a file that exists is complete even after a crash
     (``link`` is atomic on NFS where O_EXCL plus write is not).
     """
-    temporary = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.new")
+    temporary = _beside(path)
     try:
-        write_atomic(temporary, data, mode=mode)
+        _write_synced(temporary, data.encode(), mode)
+        point("exclusive.before_link")
         try:
             os.link(temporary, path)
         except FileExistsError:
