@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import signal
 import subprocess
 import time
@@ -66,7 +67,14 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 def _parent_death_hook() -> Callable[[], None]:
     libc = ctypes.CDLL(None, use_errno=True)
-    return lambda: libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    parent = os.getpid()
+
+    def hook() -> None:
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it died before the request: no signal will come
+            os._exit(137)
+
+    return hook
 
 
 class SystemRunner:
@@ -100,7 +108,7 @@ class SystemRunner:
             )
         except FileNotFoundError:
             return Completed(tuple(argv), 127, "", f"{argv[0]}: command not found", 0.0)
-        except PermissionError as error:
+        except OSError as error:  # not executable, no interpreter, argument list too long
             return Completed(tuple(argv), 126, "", str(error), 0.0)
         except subprocess.TimeoutExpired as late:
             out = late.stdout.decode(errors="replace") if isinstance(late.stdout, bytes) else ""
