@@ -81,9 +81,7 @@ class SlurmScheduler:
         """The sbatch script. Raises SpecError for a value that cannot be written safely."""
         return templates.render(job, template_dir=self._template_dir)
 
-    def submit(
-        self, job: JobSpec, script: Path, *, after: Sequence[str] = (), held: bool = False
-    ) -> str:
+    def submit(self, job: JobSpec, script: Path, *, after: Sequence[str] = (), held: bool = False) -> str:
         """See ``Scheduler.submit``. A script that is not there yet is rendered to its place."""
         env = self._job_environment(job)
         _check_folders(job)

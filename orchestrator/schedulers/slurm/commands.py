@@ -73,9 +73,7 @@ class Commands:
 
     def ask(self, argv: Sequence[str], *, timeout_s: float | None = None) -> Completed:
         """Run and return whatever comes of it."""
-        return self._runner(
-            self.with_cluster(argv), timeout_s=timeout_s or self.timeout_s, env=self._env
-        )
+        return self._runner(self.with_cluster(argv), timeout_s=timeout_s or self.timeout_s, env=self._env)
 
     def ask_database(self, argv: Sequence[str]) -> Completed:
         """As :meth:`ask` for a command that speaks to slurmdbd alone and knows no ``-M``."""
@@ -83,9 +81,7 @@ class Commands:
 
     def submit(self, argv: Sequence[str], env: Mapping[str, str], timeout_s: float) -> Completed:
         """Run sbatch; it dies with this process (see :class:`resiliency.edges.SystemRunner`)."""
-        return self._runner(
-            self.with_cluster(argv), timeout_s=timeout_s, env=env, die_with_parent=True
-        )
+        return self._runner(self.with_cluster(argv), timeout_s=timeout_s, env=env, die_with_parent=True)
 
     def do(self, argv: Sequence[str], what: str, *, timeout_s: float | None = None) -> Completed:
         """Run a command that changes something; raises unless it succeeds."""

@@ -36,12 +36,11 @@ def gather(commands: Commands, *, user: str, cluster: str | None) -> dict[str, A
     qos = commands.ask_database(sacctmgr.all_qos())
     if associations.ok and qos.ok:
         found = sacctmgr.limits(associations.stdout, qos.stdout)
+        found["accounting"] = True
         found["limits"] = {**facts.get("limits", {}), **found["limits"]}
         facts.update(found)
         if not found["accounts"]:
-            problems.append(
-                f"{user} has no account here; a cluster that enforces accounts refuses jobs"
-            )
+            problems.append(f"{user} has no account here; a cluster that enforces accounts refuses jobs")
     else:
         bad = associations if not associations.ok else qos
         problems.append(f"sacctmgr: {said(bad)} (accounts and job limits are unknown)")

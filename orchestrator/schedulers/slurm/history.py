@@ -49,9 +49,7 @@ def records(
     return found
 
 
-def _of_job(
-    current: QueueRow | None, rows: Sequence[AccountingRow], queue_answered: bool
-) -> list[JobRecord]:
+def _of_job(current: QueueRow | None, rows: Sequence[AccountingRow], queue_answered: bool) -> list[JobRecord]:
     runs = _number(current, rows)
     earlier = [run for run in runs if current is None or run.restart_count < current.restart_count]
     last = runs[-1] if runs else None
@@ -71,6 +69,8 @@ def _of_job(
                 held=False,
                 reason=f"accounting says {said}, but the queue does not list the job",
             )
+        if not queue_answered and last is not None and last.row.state == "REQUEUED":
+            known.append(_again(last))
         return known
     same = [run.row for run in runs if run.restart_count == current.restart_count]
     return [*known, _current(current, same[0] if same else None)]
@@ -80,13 +80,14 @@ def _number(current: QueueRow | None, rows: Sequence[AccountingRow]) -> list[_Ru
     """Restart counts by order; where the queue knows the job, counted back from its count."""
     if current is None or not rows:
         return [_Run(row, number) for number, row in enumerate(rows)]
-    newest = rows[-1]
-    if current.submitted_at is not None and newest.submitted_at is not None:
-        has_current = newest.submitted_at >= current.submitted_at
+    submitted = current.submitted_at
+    if submitted is None:  # never seen; then the newest row is the queue's run unless it is over
+        older = len(rows) - (0 if _is_over(rows[-1]) and current.state not in ENDED else 1)
     else:
-        has_current = not _is_over(newest) or current.state in ENDED
-    first = current.restart_count - len(rows) + (1 if has_current else 0)
-    # Below 0 are rows of an earlier job with the same id.
+        older = sum(row.submitted_at is not None and row.submitted_at < submitted for row in rows)
+    first = current.restart_count - older
+    # Below 0 are rows of an earlier job with the same id; above the queue's count, of a run that
+    # began since the queue was asked: the next look tells.
     return [_Run(row, first + i) for i, row in enumerate(rows) if first + i >= 0]
 
 
@@ -115,7 +116,18 @@ def _runs(rows: Iterable[AccountingRow]) -> list[AccountingRow]:
 
 
 def _is_over(row: AccountingRow) -> bool:
-    return row.ended_at is not None and (row.state in ENDED or row.state == "REQUEUED")
+    return row.state in ENDED or (row.state == "REQUEUED" and row.ended_at is not None)
+
+
+def _again(run: _Run) -> JobRecord:
+    """The run that follows a requeued one, which neither source tells about yet."""
+    return JobRecord(
+        job_id=run.row.job_id,
+        restart_count=run.restart_count + 1,
+        state=UNKNOWN,
+        name=run.row.name,
+        reason="requeued; the queue does not answer",
+    )
 
 
 def _from_accounting(run: _Run) -> JobRecord:

@@ -35,9 +35,7 @@ class Row:
 
 _R, _D = Meaning.REJECTED, Meaning.DEFERRED
 _U, _X = Meaning.UNREACHABLE, Meaning.UNCERTAIN
-_SIZES: Final = (
-    "ask for less (nodes, time, memory), or another partition or qos; `doctor` shows the limits"
-)
+_SIZES: Final = "ask for less (nodes, time, memory), or another partition or qos; `doctor` shows the limits"
 _QUEUE_FULL: Final = "wait until some of your jobs have ended; the next `tick` or `resume` goes on"
 
 #: Searched in this order; the first match decides. Doubt stands before refusals: one line of it
@@ -102,6 +100,7 @@ ROWS: Final[tuple[Row, ...]] = (
         r"can't be reached now, or it is an invalid entry for --cluster",
         _U,
         "slurmdbd must be up for -M: try again later",
+        seen="slurmdb (a cluster whose slurmctld has not registered)",
     ),
     # Refused.
     Row(r"Job dependency problem", Meaning.DEPENDENCY),

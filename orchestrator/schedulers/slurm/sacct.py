@@ -125,8 +125,9 @@ def _row(job_id: str, parts: list[str]) -> AccountingRow:
     state = jobstate.normalise(parts[1])
     by = re.search(r"\bby (\S+)", parts[1])
     nodes, ended = fields.text(parts[6]), fields.epoch(parts[5])
+    over = ended is not None or state in jobstate.ENDED
     # An unfinished run has 0:0, which would read as success.
-    code, signal = fields.exit_status(parts[2]) if ended is not None else (None, None)
+    code, signal = fields.exit_status(parts[2]) if over else (None, None)
     return AccountingRow(
         job_id=job_id,
         state=state,
@@ -137,7 +138,7 @@ def _row(job_id: str, parts: list[str]) -> AccountingRow:
         ended_at=ended,
         nodes=nodes,
         # The column keeps why the run once waited; of a run that started it says nothing.
-        reason=fields.text(parts[7]) if state in jobstate.PENDING and ended is None else "",
+        reason=fields.text(parts[7]) if state in jobstate.PENDING and not over else "",
         name=parts[8].strip(),
         cancelled_by=by[1] if by else None,
     )

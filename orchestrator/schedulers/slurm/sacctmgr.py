@@ -40,8 +40,7 @@ def limits(associations: str, qos: str) -> dict[str, Any]:
         row["Name"]: low
         for row in _rows(qos, _QOS)
         if row["Name"] in allowed
-        and (low := _lowest(row[key] for key in ("MaxSubmitPU", "MaxSubmitPA", "GrpSubmit")))
-        is not None
+        and (low := _lowest(row[key] for key in ("MaxSubmitPU", "MaxSubmitPA", "GrpSubmit"))) is not None
     }
     return {
         "accounts": accounts,

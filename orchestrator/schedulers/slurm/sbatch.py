@@ -47,18 +47,14 @@ def read(done: Completed) -> Answer:
         hint = "load the site's Slurm module, or put sbatch on PATH"
         return Answer(None, Meaning.UNREACHABLE, f"sbatch could not be started: {said}", hint)
     if done.returncode is None:
-        return Answer(
-            None, Meaning.UNCERTAIN, f"sbatch gave no answer in {done.seconds:.0f} s. {said}"
-        )
+        return Answer(None, Meaning.UNCERTAIN, f"sbatch gave no answer in {done.seconds:.0f} s. {said}")
     if done.returncode == 0:
         job_id = _job_id(done.stdout)
         if job_id is None:
             return Answer(None, Meaning.UNCERTAIN, f"sbatch succeeded but named no job: {said}")
         return Answer(job_id, None)
     if done.returncode < 0:
-        return Answer(
-            None, Meaning.UNCERTAIN, f"sbatch was killed by signal {-done.returncode}. {said}"
-        )
+        return Answer(None, Meaning.UNCERTAIN, f"sbatch was killed by signal {-done.returncode}. {said}")
     row = messages.meaning(done.stderr)
     if row is None:
         return Answer(None, Meaning.UNCERTAIN, f"sbatch ended with {done.returncode}: {said}")
@@ -67,9 +63,7 @@ def read(done: Completed) -> Answer:
 
 def _job_id(stdout: str) -> str | None:
     """``3`` or, with -M, ``3;beta``. A site's wrapper may print lines around it."""
-    ids = [
-        m[1] for line in stdout.splitlines() if (m := re.fullmatch(r"(\d+)(;\S+)?", line.strip()))
-    ]
+    ids = [m[1] for line in stdout.splitlines() if (m := re.fullmatch(r"(\d+)(;\S+)?", line.strip()))]
     return ids[0] if len(ids) == 1 else None
 
 

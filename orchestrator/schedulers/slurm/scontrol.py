@@ -33,10 +33,7 @@ def exclude(job_id: str, nodes: Sequence[str]) -> list[str]:
 def cancel(job_ids: Collection[str]) -> list[list[str]]:
     """scancel answers 0 for unknown and for ended ids, which is what is wanted."""
     ids = sorted(job_ids, key=lambda job_id: (len(job_id), job_id))
-    return [
-        ["scancel", *ids[start : start + _CANCEL_BATCH]]
-        for start in range(0, len(ids), _CANCEL_BATCH)
-    ]
+    return [["scancel", *ids[start : start + _CANCEL_BATCH]] for start in range(0, len(ids), _CANCEL_BATCH)]
 
 
 def is_up(stdout: str) -> bool:
