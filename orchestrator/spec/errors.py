@@ -61,8 +61,13 @@ def render(faults: Iterable[object]) -> list[str]:
 
 
 def _without_credentials(fault: Fault) -> Fault:
-    texts = {name: redact(getattr(fault, name)) for name in ("key", "message", "suggestion", "override")}
-    return replace(fault, **texts)
+    return replace(
+        fault,
+        key=redact(fault.key),
+        message=redact(fault.message),
+        suggestion=redact(fault.suggestion),
+        override=redact(fault.override),
+    )
 
 
 def refuse(what: str, faults: Sequence[Fault], *, hint: str = "") -> SpecError:

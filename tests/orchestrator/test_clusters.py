@@ -112,21 +112,52 @@ def test_the_file_of_the_environment_wins(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("a:\n  partion: x\n", "clusters.yaml:2: a.partion: unknown key; did you mean 'partition'?"),
-        ("a: {scheduler: slrum}", "clusters.yaml:1: a.scheduler: 'slrum' is unknown; expected one of local, slurm; did you mean 'slurm'?"),
-        ("a:\n  container:\n    image: x\n", "clusters.yaml:2: a.container.runtime: is missing; expected what starts containers on this site"),
-        ("a: {environment: {module: x}}", "clusters.yaml:1: a.environment.module: unknown key; did you mean 'modules'?"),
-        ('a: {partition: "x y"}', "clusters.yaml:1: a.partition: 'x y' is not a Slurm name (letters, digits and . _ - + : @ , / = only)"),
-        ('a: {extra_directives: "--x\\n--wrap=id"}', "clusters.yaml:1: a.extra_directives[0]: must be one line without control characters"),
-        ("a: {signal_early_s: soon}", 'clusters.yaml:1: a.signal_early_s: \'soon\' is not a length of time; expected seconds as a number, or "90s", "10m", "2h"'),
+        (
+            "a: {scheduler: slrum}",
+            "clusters.yaml:1: a.scheduler: 'slrum' is unknown; expected one of local, slurm; did "
+            "you mean 'slurm'?",
+        ),
+        (
+            "a:\n  container:\n    image: x\n",
+            "clusters.yaml:2: a.container.runtime: is missing; expected what starts containers on this site",
+        ),
+        (
+            "a: {environment: {module: x}}",
+            "clusters.yaml:1: a.environment.module: unknown key; did you mean 'modules'?",
+        ),
+        (
+            'a: {partition: "x y"}',
+            "clusters.yaml:1: a.partition: 'x y' is not a Slurm name (letters, digits and . _ - + "
+            ": @ , / = only)",
+        ),
+        (
+            'a: {extra_directives: "--x\\n--wrap=id"}',
+            "clusters.yaml:1: a.extra_directives[0]: must be one line without control characters",
+        ),
+        (
+            "a: {signal_early_s: soon}",
+            "clusters.yaml:1: a.signal_early_s: 'soon' is not a length of time; expected "
+            'seconds as a number, or "90s", "10m", "2h"',
+        ),
         ("a: 3", "clusters.yaml:1: a: is not a profile; expected a mapping (key: value)"),
         ("auto: {}", "clusters.yaml:1: auto: cannot be a profile's name; expected a-z, 0-9, '-' and '_'"),
-        ("a: {}\ndefault: aa\n", "clusters.yaml:2: default: 'aa' is no profile; expected one of a, local, slurm; did you mean 'a'?"),
+        (
+            "a: {}\ndefault: aa\n",
+            "clusters.yaml:2: default: 'aa' is no profile; expected one of a, local, slurm; did "
+            "you mean 'a'?",
+        ),
         ("- a", "clusters.yaml:1: is not a mapping; expected profile names with their keys"),
         ("a: {}\na: {}\n", "clusters.yaml:2: a: given twice (first on line 1); expected each key once"),
-        ("a: {max_queued_jobs: 0}", "clusters.yaml:1: a.max_queued_jobs: 0 is out of range; expected at least 1"),
-        ("a: {runs_dir: 3}", "clusters.yaml:1: a.runs_dir: 3 has the wrong type; expected text: put it in quotes, '3'"),
+        (
+            "a: {max_queued_jobs: 0}",
+            "clusters.yaml:1: a.max_queued_jobs: 0 is out of range; expected at least 1",
+        ),
+        (
+            "a: {runs_dir: 3}",
+            "clusters.yaml:1: a.runs_dir: 3 has the wrong type; expected text: put it in quotes, '3'",
+        ),
     ],
-)  # fmt: skip
+)
 def test_faults_name_file_line_and_key(tmp_path: Path, text: str, said: str) -> None:
     assert said in faults(tmp_path, text)
 

@@ -80,7 +80,10 @@ def test_what_does_not_fit_is_named(tmp_path: Path, resources: str, said: str) -
 
 
 def test_what_fits_is_not(tmp_path: Path) -> None:
-    fits = '{nodes: 3, gpus_per_node: 8, cpus_per_node: 16, mem: 64G, time: "04:00:00", account: proj, qos: high}'
+    fits = (
+        '{nodes: 3, gpus_per_node: 8, cpus_per_node: 16, mem: 64G, time: "04:00:00", account: '
+        "proj, qos: high}"
+    )
     assert check_against(FACTS, plan(tmp_path, fits)) == []
 
 

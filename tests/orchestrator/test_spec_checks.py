@@ -19,8 +19,10 @@ def test_a_missing_data_file_is_named_at_its_line(tmp_path: Path) -> None:
     )
     found = lines(tmp_path, text)
     assert found == [
-        "exp.yaml:7: stages.data.inputs[1]: gone.txt does not exist; expected a file, directory or glob that is there",
-        "exp.yaml:8: stages.data.inputs[2]: *.md matches no file; expected a file, directory or glob that is there",
+        "exp.yaml:7: stages.data.inputs[1]: gone.txt does not exist; expected a file, "
+        "directory or glob that is there",
+        "exp.yaml:8: stages.data.inputs[2]: *.md matches no file; expected a file, directory "
+        "or glob that is there",
     ]
 
 
@@ -99,7 +101,8 @@ def test_ranks_are_one_per_gpu_unless_given(tmp_path: Path) -> None:
     [
         (
             "{preset: tinny}",
-            "model.preset: 'tinny' is no preset; expected one of tiny, small, medium, 1b, 8b, 70b; did you mean 'tiny'?",
+            "model.preset: 'tinny' is no preset; expected one of tiny, small, medium, 1b, 8b, "
+            "70b; did you mean 'tiny'?",
         ),
         ("{preset: tiny, num_layer: 2}", "model.num_layer: unknown key; did you mean 'num_layers'?"),
         (
@@ -108,7 +111,8 @@ def test_ranks_are_one_per_gpu_unless_given(tmp_path: Path) -> None:
         ),
         (
             "{preset: tiny, tensor_model_parallel_size: 2}",
-            "model.tensor_model_parallel_size: is decided by parallel.tensor; expected the value under parallel.tensor",
+            "model.tensor_model_parallel_size: is decided by parallel.tensor; expected the value "
+            "under parallel.tensor",
         ),
         (
             "{preset: tiny, num_layers: {a: 1}}",

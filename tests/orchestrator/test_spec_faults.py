@@ -71,7 +71,8 @@ def stage(fields: str, kind: str = "command") -> str:
         ),
         (
             'run: "echo \'a"',
-            "exp.yaml:5: stages.one.run: cannot be split into words: No closing quotation (is a quote missing?)",
+            "exp.yaml:5: stages.one.run: cannot be split into words: No closing quotation (is a "
+            "quote missing?)",
         ),
         (
             "env: {'a b': x}",
@@ -101,7 +102,8 @@ def stage(fields: str, kind: str = "command") -> str:
         ),
         (
             "run: 'python x.py {input:data}'",
-            "exp.yaml:5: stages.one.run: {input:data}: 'data' is not among its needs; expected needs that name it",
+            "exp.yaml:5: stages.one.run: {input:data}: 'data' is not among its needs; expected "
+            "needs that name it",
         ),
         (
             "workdir: gone",

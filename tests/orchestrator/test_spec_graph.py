@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,7 +34,7 @@ def test_a_graph_has_an_order_or_a_circle(needs: dict[str, list[str]]) -> None:
     rings = graph.cycles(needs)
     if rings:
         for ring in rings:
-            assert all(other in needs[name] for name, other in zip(ring, ring[1:], strict=False))
+            assert all(other in needs[name] for name, other in itertools.pairwise(ring))
         with pytest.raises(ValueError):
             graph.in_order(needs)
     else:

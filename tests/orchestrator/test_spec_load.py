@@ -125,9 +125,12 @@ def test_omegaconf_is_loaded_only_for_overrides_and_references(tmp_path: Path) -
     assert done.stdout.strip() == "[]"
 
 
-WORDS = st.sampled_from(
-    ["name", "stages", "kind", "text", "pretrain", "eval", "command", "needs", "run", "train", "steps", "model", "preset", "tiny", "env", "env_from", "defaults", "resources", "nodes", "time", "chain", "vars", "cluster", "data", "inputs", "${vars.x}", "${stages}", "${oc.env:HOME}", "~", "1", "-1", "1e999", "null", "true", "!!python/name:os.system", "*a", "&a", "<<:", "[", "]", "{", "}", "-", ":", "|", ">", "'", '"', "#", "\\0", "04:00", "a.b"]
-)
+VOCABULARY = """
+name stages kind text pretrain eval command needs run train steps model preset tiny env env_from
+defaults resources nodes time chain vars cluster data inputs ${vars.x} ${stages} ${oc.env:HOME} ~ 1
+-1 1e999 null true !!python/name:os.system *a &a <<: [ ] { } - : | > ' " # \\0 04:00 a.b
+"""
+WORDS = st.sampled_from(VOCABULARY.split())
 SOUP = st.lists(st.one_of(WORDS, st.sampled_from(["\n", "\n  ", "\n    ", ": ", ", ", " "])), max_size=60)
 LEAVES = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=12), WORDS)
 TREES = st.recursive(

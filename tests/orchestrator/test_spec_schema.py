@@ -116,6 +116,9 @@ def test_an_experiment_needs_a_name_and_stages() -> None:
 
 
 def test_importing_the_package_costs_nothing() -> None:
-    code = "import sys, orchestrator.spec.errors, orchestrator.plan; print('pydantic' in sys.modules, 'yaml' in sys.modules)"
+    code = (
+        "import sys, orchestrator.spec.errors, orchestrator.plan; print('pydantic' in "
+        "sys.modules, 'yaml' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]

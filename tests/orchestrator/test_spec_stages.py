@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import subprocess
-import sys
+import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -102,18 +101,18 @@ def test_presets_use_known_fields() -> None:
     assert not TRANSFORMER_FIELDS & set(DECIDED_ELSEWHERE)
 
 
-@pytest.mark.slow
 def test_model_fields_are_those_of_the_installed_megatron() -> None:
-    """In a process of its own: what torch does to this one must not matter to other tests."""
-    code = (
-        "import dataclasses\n"
-        "from models.runtime import prepare\nprepare(1)\n"
-        "from megatron.core.transformer.transformer_config import TransformerConfig\n"
-        "print(*(f.name for f in dataclasses.fields(TransformerConfig)))\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
-    if "No module named" in done.stderr:
+    """Read from its source: importing it takes seconds and patches torch."""
+    pytest.importorskip("megatron")
+    spec = importlib.util.find_spec("megatron.core")
+    if spec is None or not spec.submodule_search_locations:
         pytest.skip("Megatron-Core is not installed")
-    assert done.returncode == 0, done.stderr
-    installed = set(done.stdout.splitlines()[-1].split())
+    core = Path(spec.submodule_search_locations[0])
+    installed = set()
+    for module in ("model_parallel_config.py", "transformer/transformer_config.py"):
+        for node in ast.walk(ast.parse((core / module).read_text())):
+            if isinstance(node, ast.ClassDef) and node.name in ("ModelParallelConfig", "TransformerConfig"):
+                fields = [n.target for n in node.body if isinstance(n, ast.AnnAssign)]
+                installed |= {f.id for f in fields if isinstance(f, ast.Name)}
+    assert len(installed) > 100
     assert installed >= TRANSFORMER_FIELDS
