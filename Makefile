@@ -41,7 +41,7 @@ lint: dev-setup ## ruff, mypy, import-linter, shellcheck
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	@# templates are no shell yet, and golden job scripts have a shellcheck test of their own
-	git ls-files -z -- ':!*.j2' ':!scripts/devcluster/data' ':!tests/*/golden' \
+	git ls-files -z -- ':!*.j2' ':!scripts/devcluster/data' ':!tests/*/golden/*' \
 	  | xargs -0 awk 'FNR == 1 && /^#!.*[\/ ](ba)?sh$$/ { print FILENAME } { nextfile }' | xargs shellcheck
 
 bench: dev-setup ## print the measured figures (BENCH='cold-start journal' for some)
