@@ -7,6 +7,7 @@ layout only. Import only after ``runtime.prepare()``.
 
 from __future__ import annotations
 
+import queue
 import random
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +22,7 @@ from megatron.core.dist_checkpointing.mapping import (
     ShardedTensor,
     apply_factories,
 )
+from megatron.core.dist_checkpointing.strategies import filesystem_async
 
 from . import optim
 from .gpt import unwrap
@@ -54,12 +56,26 @@ def _sharded_random(state: Any) -> ShardedObject:
     return ShardedObject("random", state, (dist.get_world_size(),), (dist.get_rank(),), replica_id=0)
 
 
+def _no_manager() -> None:
+    """Keep Megatron from starting a Manager process to hand write results over.
+
+    That is for saves finished by another process. Ours are finished by this one, where a plain queue
+    does the same: the Manager costs seconds (it imports the program anew), needs torch's memory
+    again, and outlives a rank that is killed, holding its output open
+    (``kill_after`` in ``tests/models/test_pretrain.py`` would wait in vain).
+    """
+    writer: Any = filesystem_async
+    if getattr(writer, "_results_queue", None) is None:
+        writer._results_queue = queue.Queue()
+
+
 def save(directory: Path, chunks: list[Any], optimizer: Any, scheduler: Any) -> None:
     """Write this run's state into an empty directory. Collective."""
     state = _model_state(chunks)
     state["optimizer"] = optimizer.sharded_state_dict(state, metadata=dict(_METADATA))
     state["scheduler"] = scheduler.state_dict()
     state["random"] = _sharded_random(_random_state())
+    _no_manager()
     dist_checkpointing.save(state, str(directory))
 
 

@@ -33,7 +33,10 @@ def pretrain(directory: Path, dataset: Path, train: dict[str, Any] | None = None
 
 
 def kill_after(program: Program, step: int, attempt: str, ranks: int = 1) -> None:
-    """Start, wait for a step's log line, and kill -9 the launcher and every rank."""
+    """Start, wait for a step's log line, and kill -9 the launcher and every rank.
+
+    That the output then ends also shows that no process is left behind (the pipe would stay open).
+    """
     process = program.start(ranks, **program.journal_env(attempt))
     wait_for(process, lambda line: f"iteration {step:8d}/" in line)
     victims = program.processes()
@@ -41,7 +44,7 @@ def kill_after(program: Program, step: int, attempt: str, ranks: int = 1) -> Non
     for victim in victims:
         with contextlib.suppress(ProcessLookupError):
             os.kill(victim, signal.SIGKILL)
-    process.communicate()
+    process.communicate(timeout=60)
 
 
 @pytest.fixture(scope="module")
