@@ -2,7 +2,7 @@
 
 One per node, started by the supervisor (an ``srun`` task, or a process per emulated node). Its own
 TERM, which Slurm sends to every process of a step, means "drain": it does not end before its ranks have.
-Nothing it started outlives it. ``tests/launch/test_agent.py``.
+Nothing it started outlives it. ``tests/launch/test_segment.py``.
 """
 
 from __future__ import annotations

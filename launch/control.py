@@ -3,7 +3,7 @@
 Down: one order file an attempt, rewritten by the supervisor only (``RunPaths.control``), and the same line
 on the agents' standard input, which srun passes to all of them at once. Not a signal: Slurm would send
 it to every process of the step. Up: one report a node, written once when its agent ends.
-``tests/launch/test_control.py``.
+``tests/launch/test_steps.py``.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Decides by ``resiliency.diagnosis`` and ``resiliency.policy`` over the folded journal, as the control
 plane does; looking later, it comes to the same and repeats what failed here. Facts are journaled before
-their effects. ``tests/launch/test_finish.py``, ``test_segment.py``.
+their effects. ``tests/launch/test_segment.py``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A journal that may fail: a full disk must not end the training it reports on.
 
 The failure is said once on stderr (which is the job's log) and counted; later appends are tried again.
-``tests/launch/test_journaling.py``.
+``tests/launch/test_segment.py``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Where the ranks of an attempt meet: the first node's address and a port made from the job id.
 
-``tests/launch/test_rendezvous.py``.
+``tests/launch/test_steps.py``.
 """
 
 from __future__ import annotations

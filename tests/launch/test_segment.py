@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from launch.outcome import RankEnd
 from resiliency import artifact, contract
 
 from .conftest import RUN_ID, RunDir, until
@@ -404,8 +403,3 @@ def test_outside_an_allocation_it_says_so(run_dir: RunDir) -> None:
     segment = run_dir.start(job_id="")
     assert segment.wait() == 2
     assert "not in an allocation" in segment.text()
-
-
-def test_reports_survive_their_way_through_the_file() -> None:
-    end = RankEnd(3, 137, 1.5, "why", "host_oom", True, "n1")
-    assert RankEnd.from_data(end.as_data()) == end

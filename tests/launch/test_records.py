@@ -1,0 +1,66 @@
+"""What is known of ranks from their records and from the launcher's words."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+from launch.records import LOST, Records
+
+from .conftest import until
+
+
+def write(directory: Path, rank: int, cycle: int, word: str, **data: object) -> None:
+    record = {"rank": rank, "cycle": cycle, "pid": os.getpid(), "at": 1.0, **data}
+    (directory / f"{rank}.{cycle}.{word}").write_text(json.dumps(record))
+
+
+def test_a_living_rank_has_no_end(tmp_path: Path) -> None:
+    write(tmp_path, 0, 0, "start")
+    records = Records(tmp_path, "n")
+    assert records.ends() == {}
+    assert records.ends(final=True)[0].code == LOST
+
+
+def test_a_recorded_end(tmp_path: Path) -> None:
+    write(tmp_path, 0, 0, "start")
+    write(tmp_path, 0, 0, "end", code=17, summary="x", category="")
+    end = Records(tmp_path, "n").ends()[0]
+    assert (end.code, end.summary, end.node) == (17, "x", "n")
+
+
+def test_the_end_of_an_earlier_cycle_does_not_count(tmp_path: Path) -> None:
+    write(tmp_path, 0, 0, "start")
+    write(tmp_path, 0, 0, "end", code=1)
+    write(tmp_path, 0, 1, "start")
+    assert Records(tmp_path, "n").ends() == {}
+
+
+def dead_pid() -> int:
+    child = subprocess.Popen(["true"])
+    child.wait()
+    return child.pid
+
+
+def test_a_silent_death_is_noticed_without_the_launcher(tmp_path: Path) -> None:
+    write(tmp_path, 0, 0, "start", pid=dead_pid())
+    records = Records(tmp_path, "n")
+    assert until(records.ends)[0].code == LOST
+
+
+def test_the_launchers_word_tells_the_signal(tmp_path: Path) -> None:
+    for rank, pid in ((0, 990001), (1, 990002)):
+        write(tmp_path, rank, 0, "start", pid=pid)
+    records = Records(tmp_path, "n", watch_pids=False)
+    records.line(b"E1130 api.py:1] failed (exitcode: -11) local_rank: 0 (pid: 990001) of binary: python")
+    records.line(b"failures={1: ProcessFailure(local_rank=1, pid=990002, exitcode=3, error_file='<N/A>')}")
+    records.line(b"exitcode \xff\xfe: nonsense (exitcode: x) local_rank")
+    assert {rank: end.code for rank, end in records.ends().items()} == {0: 139, 1: 3}
+
+
+def test_torn_records_are_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "0.0.start").write_text("{")
+    (tmp_path / "1.0.start").write_text("[]")
+    assert Records(tmp_path, "n").ends(final=True) == {}
