@@ -7,7 +7,7 @@ from pathlib import Path
 
 from metrics.ledger import Ledger
 
-DOCS = Path("docs/ledger.md")
+DOCS = Path(__file__).parents[2] / "docs" / "ledger.md"
 
 
 def schema(tmp_path: Path) -> dict[str, list[str]]:
