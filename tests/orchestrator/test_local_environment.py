@@ -79,29 +79,32 @@ from orchestrator.schedulers.local.backend import LocalScheduler
 folder = Path(sys.argv[1])
 jobs = Jobs(LocalScheduler(folder / "home"), folder, run="within-1")
 (folder / "inner").write_text(jobs.submit("sleep 0.5; echo inner >> inner-ran"))
-jobs.scheduler.release(sys.argv[2])
+for held in sys.argv[2:]:
+    jobs.scheduler.release(held)
 """
 
 
 @pytest.mark.parametrize("by", ["end", "poll"])
 def test_a_command_within_a_job_lets_the_shepherd_start_others(tmp_path: Path, by: str) -> None:
     """Started by the job they would lack what their own submitter had, and die with the job."""
-    with local_jobs.local(tmp_path, environ=environ(**SECRET)) as jobs:
+    options: dict[str, Any] = {"environ": environ(EXTRA="e", **SECRET), "pass_env": ["EXTRA"]}
+    with local_jobs.local(tmp_path, **options) as jobs:
         line = 'test "$TOKEN_A" = tok3n-value-a && sleep 0.5 && echo named >> inner-ran'
         named = jobs.submit(line, env_from=("TOKEN_A",), held=True)
-        stay = "" if by == "end" else "; until [ $(wc -l < inner-ran) = 2 ]; do sleep 0.1; done"
+        passed = jobs.submit('test "$EXTRA" = e && echo passed >> inner-ran', held=True)
+        stay = "" if by == "end" else "; until [ $(wc -l < inner-ran) = 3 ]; do sleep 0.1; done"
         program = jobs.folder / "within.py"
         program.write_text(_WITHIN)
         outer = jobs.submit(
-            f"touch inner-ran; cd {ROOT}; PYTHONPATH=. {sys.executable} {program} {tmp_path} {named}"
+            f"touch inner-ran; cd {ROOT}; PYTHONPATH=. {sys.executable} {program} {tmp_path} {named} {passed}"
             f"; cd {tmp_path}{stay}"
         )
         (record,) = jobs.ended(outer)
         inner = (tmp_path / "inner").read_text()
         jobs.live.append(inner)
         assert record.state == "COMPLETED"
-        assert [r.state for r in jobs.ended(inner, named)] == ["COMPLETED", "COMPLETED"]
-        assert sorted((tmp_path / "inner-ran").read_text().split()) == ["inner", "named"]
+        assert [r.state for r in jobs.ended(inner, named, passed)] == ["COMPLETED"] * 3
+        assert sorted((tmp_path / "inner-ran").read_text().split()) == ["inner", "named", "passed"]
 
 
 def test_no_file_and_no_row_holds_a_value(tmp_path: Path) -> None:
