@@ -26,7 +26,7 @@ from resiliency.jobstate import Observation
 from .. import render as templates
 from ..base import JobSpec
 from . import facts, history, sacct, sbatch, scontrol, squeue
-from .commands import Commands, environment, said
+from .commands import NOT_FOUND, Commands, environment, said
 from .messages import Meaning
 
 #: A queue that answered this recently is taken to be up: one ping serves a batch of links.
@@ -167,7 +167,7 @@ class SlurmScheduler:
         if self._up_at is not None and now - self._up_at < _PING_GOOD_FOR_S:
             return
         done = self._commands.ask(scontrol.PING, timeout_s=_PING_DEADLINE_S)
-        if done.returncode == sbatch.NOT_FOUND:
+        if done.returncode == NOT_FOUND:
             return  # no scontrol here: sbatch will say
         if done.ok and scontrol.is_up(done.stdout):
             self._up_at = now

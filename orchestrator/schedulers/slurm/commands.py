@@ -96,6 +96,8 @@ class Commands:
         raise SchedulerError(f"{what}: {argv[0]} refused: {words}")
 
 
+NOT_FOUND, NOT_EXECUTABLE = 127, 126  # what a Runner answers for a program it could not start
+
 _NO_CONTACT: Final = (
     "unable to contact slurm controller",
     "socket timed out",
@@ -111,7 +113,11 @@ _NO_CONTACT: Final = (
 
 def is_unreachable(done: Completed) -> bool:
     """Whether a command failed because nobody answered, rather than being refused."""
-    if done.returncode is None or done.returncode in (126, 127) or done.returncode < 0:
+    if done.ok:
+        return False
+    if done.returncode is None or done.returncode < 0:
+        return True
+    if done.returncode in (NOT_FOUND, NOT_EXECUTABLE):
         return True
     words = f"{done.stderr}\n{done.stdout}".lower()
     return any(phrase in words for phrase in _NO_CONTACT)

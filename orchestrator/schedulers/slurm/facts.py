@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import sacctmgr, scontrol, sinfo
-from .commands import Commands, said
+from .commands import NOT_FOUND, Commands, is_unreachable, said
 
 
 def gather(commands: Commands, *, user: str, cluster: str | None) -> dict[str, Any]:
@@ -23,10 +23,12 @@ def gather(commands: Commands, *, user: str, cluster: str | None) -> dict[str, A
     else:
         problems.append(f"sinfo: {said(partitions)}")
 
-    config = commands.ask(scontrol.SHOW_CONFIG)
+    # Of a slurmctld that does not answer, scontrol would find out in another 18 s.
+    silent = is_unreachable(partitions) and partitions.returncode != NOT_FOUND
+    config = partitions if silent else commands.ask(scontrol.SHOW_CONFIG)
     if config.ok:
         facts.update(scontrol.config(config.stdout))
-    else:
+    elif not silent:
         problems.append(f"scontrol show config: {said(config)} (limits and preemption are unknown)")
     if facts.get("accounting") is False:
         problems.append("accounting is off on this cluster: ended jobs are known only for a while")

@@ -15,9 +15,8 @@ from pathlib import Path
 from resiliency.edges import Completed
 
 from . import messages
+from .commands import NOT_EXECUTABLE, NOT_FOUND
 from .messages import Meaning
-
-NOT_FOUND, NOT_EXECUTABLE = 127, 126  # what a Runner answers for a program it could not start
 
 
 @dataclass(frozen=True)
