@@ -93,6 +93,7 @@ def test_a_command_within_a_job_lets_the_shepherd_start_others(tmp_path: Path, b
         named = jobs.submit(line, env_from=("TOKEN_A",), held=True)
         passed = jobs.submit('test "$EXTRA" = e && echo passed >> inner-ran', held=True)
         stay = "" if by == "end" else "; until [ $(wc -l < inner-ran) = 3 ]; do sleep 0.1; done"
+        jobs.scheduler = as_user_with(jobs, EXTRA="e", **SECRET)  # does not pass EXTRA on
         program = jobs.folder / "within.py"
         program.write_text(_WITHIN)
         outer = jobs.submit(
