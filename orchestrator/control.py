@@ -14,19 +14,15 @@ from dataclasses import dataclass, field
 from resiliency import artifact, durable
 from resiliency.edges import Clock, SystemClock
 from resiliency.errors import LockBusy, SchedulerError, TrainmasterError
-from resiliency.jobstate import GONE, JobRecord, Observation
+from resiliency.jobstate import Observation
 from resiliency.journal import JournalWriter, files, login_writer, read_control
-from resiliency.state import Attempt, RunState, Stage, fold
+from resiliency.state import RunState, fold
 
 from . import advance as adv
-from . import submission
+from . import observing, submission
 from .home import Home
 from .runs import Run
 from .schedulers.base import Scheduler
-
-#: A job that no source lists any more is believed gone after this long without a word of it. Slurm
-#: forgets a finished job after MinJobAge (300 s by default), so a shorter absence is already odd.
-GONE_AFTER_S = 120.0
 
 
 @dataclass
@@ -195,7 +191,7 @@ def _advance_run(
         view = view.fresh(run)
         if view.state.created is None:
             journal.append("run.created", run.created_event(), sync=True)
-        _record(view.state, scheduler, seen, began, wanted, journal)
+        observing.record_changes(view.state, scheduler, seen, began, wanted.job_ids, journal)
         submission.settle(
             view.state,
             seen,
@@ -234,81 +230,6 @@ def artifact_ok(run: Run, stage: str) -> bool:
     )
 
 
-def _record(
-    state: RunState,
-    scheduler: Scheduler,
-    seen: Observation,
-    began: float,
-    wanted: _Wanted,
-    journal: JournalWriter,
-) -> None:
-    """Journal what changed in the scheduler's word about this run's jobs."""
-    by_job: dict[str, list[JobRecord]] = {}
-    for record in seen.records:
-        by_job.setdefault(record.job_id, []).append(record)
-    items = []
-    for stage in state.stages.values():
-        for link in stage.links():
-            for job_id in link.job_ids:
-                if job_id not in wanted.job_ids:
-                    continue
-                records = by_job.get(job_id, [])
-                for record in records:
-                    event = _changed(stage, link.token, scheduler.cluster, record)
-                    if event is not None:
-                        items.append(event)
-                if not records and job_id in seen.unlisted:
-                    event = _gone(stage, link, scheduler, job_id, began)
-                    if event is not None:
-                        items.append(event)
-    if items:
-        journal.append_many(items, sync=False)
-
-
-def _changed(stage: Stage, token: str, cluster: str, record: JobRecord):  # type: ignore[no-untyped-def]
-    from resiliency.contract import attempt_id
-
-    key = attempt_id(cluster, record.job_id, record.restart_count)
-    known = stage.attempts.get(key)
-    old = known.record if known else None
-    if record.state == "UNKNOWN" or (old is not None and _same(old, record)):
-        return None
-    return (
-        "job.observed",
-        {"token": token, "cluster": cluster, **record.as_data()},
-        {"stage": stage.name, "attempt": key},
-    )
-
-
-def _same(old: JobRecord, new: JobRecord) -> bool:
-    """Whether nothing worth a line changed: a pending job's reason flips between Priority and Resources."""
-    if old.ended and not new.ended:
-        return True
-    if old.state == "PENDING" == new.state and old.held == new.held:
-        return True
-    a, b = old.as_data(), new.as_data()
-    # Accounting may leave out what the queue said, and the other way round.
-    return all(b[k] in (None, "", a[k]) for k in b if k != "state") and a["state"] == b["state"]
-
-
-def _gone(stage: Stage, link, scheduler: Scheduler, job_id: str, began: float):  # type: ignore[no-untyped-def]
-    from resiliency.contract import attempt_id
-
-    attempts = [a for a in stage.attempts_of(link.token) if a.job_id == job_id]
-    last: Attempt | None = attempts[-1] if attempts else None
-    if last is not None and last.state == GONE:
-        return None
-    heard = max(
-        [max(link.intents, default=0.0)]
-        + ([last.record_order[0], last.last_progress_ts or 0.0, last.started_ts or 0.0] if last else [])
-    )
-    if began - heard < (GONE_AFTER_S if scheduler.kind != "local" else 0.0):
-        return None
-    key = last.id if last else attempt_id(scheduler.cluster, job_id, 0)
-    data = {"token": link.token, "job_id": job_id, "cluster": scheduler.cluster}
-    return ("job.gone", data, {"stage": stage.name, "attempt": key})
-
-
 def carry_out(
     run: Run,
     acts: Sequence[adv.Act],
@@ -344,13 +265,13 @@ def carry_out(
             )
         elif isinstance(one, adv.StopStage):  # and HoldStage
             word = "stage.held" if isinstance(one, adv.HoldStage) else "stage.stopped"
-            data = {
+            facts = {
                 "epoch": one.epoch,
                 "rule": one.rule,
                 "reason": one.reason,
                 "category": one.category,
             }
-            journal.append(word, data, stage=one.stage, sync=True)
+            journal.append(word, facts, stage=one.stage, sync=True)
         else:
             decision = one.decision
             journal.append(

@@ -11,7 +11,7 @@ import platform
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -228,7 +228,7 @@ def _training(profile: Profile, runner: Runner) -> list[Check]:
             return None if found.get(name, "-") == "-" else found[name]
 
     else:
-        version = _version  # type: ignore[assignment]
+        version = _version
     checks = []
     for name, missing, fix in _TRAINING:
         have = version(name)

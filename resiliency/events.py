@@ -27,6 +27,7 @@ TYPES: Final[dict[str, str]] = {
     "submission.absent": "looked up and proved not to exist: token",
     "job.observed": "the scheduler's word changed: token, job_id, restart_count, state, exit_code, signal, "
     "reason, nodes, submitted_at, started_at, ended_at",
+    "job.missing": "no source that answered lists the job: token, job_id",
     "job.gone": "the scheduler no longer knows the job: token, job_id",
     "job.released": "a held job was released: token, job_id, reason",
     "link.cancelled": "we cancelled a job of our own: token, job_id, reason",
@@ -112,7 +113,7 @@ def encode(event: Event) -> str:
         "data": dict(event.data),
     }
     # NaN is not JSON: a loss of NaN is written as the string "nan" by whoever reports it.
-    body = json.dumps(record, separators=(",", ":"), ensure_ascii=True, allow_nan=False)[:-1]
+    body = _ENCODER.encode(record)[:-1]
     return f'{body},"crc":"{zlib.crc32(body.encode()):08x}"}}'
 
 
@@ -122,6 +123,35 @@ _TAIL = len(',"crc":"00000000"}')
 
 def _no_constant(name: str) -> Any:
     raise BadEvent(f"{name} is not JSON")
+
+
+# Made once: json.dumps and json.loads with options make a new one for each call.
+_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+_DECODER = json.JSONDecoder(parse_constant=_no_constant)
+
+
+def _checked(record: dict[str, Any]) -> Event:
+    get = record.get
+    texts = (record["type"], record["run"], record["writer"], get("stage"), get("attempt"), get("node"))
+    for text in texts:
+        if text is not None and not (isinstance(text, str) and (text.isascii() or text.encode())):
+            raise BadEvent("a name is not text")  # encode: a lone surrogate fits no file or table
+    if None in texts[:3]:
+        raise BadEvent("type, run or writer is missing")
+    numbers = (record["seq"], get("cycle"), get("rank"))
+    for number in numbers:
+        if number is not None and not (isinstance(number, int) and -_INT <= number < _INT):
+            raise BadEvent("seq, cycle or rank is not a whole number of 64 bits")
+    ts, mono = float(record["ts"]), float(get("mono", 0.0))
+    if not (math.isfinite(ts) and math.isfinite(mono)):
+        raise BadEvent("time is not finite")
+    data = get("data") or {}
+    if not isinstance(data, dict):
+        raise BadEvent("data is not an object")
+    kind, run, writer, stage, attempt, node = texts
+    seq, cycle, rank = numbers
+    v = int(get("v", SCHEMA_VERSION))
+    return Event(kind, run, writer, int(seq), ts, mono, stage, attempt, cycle, node, rank, data, v)
 
 
 def decode(line: str | bytes) -> Event:
@@ -134,38 +164,7 @@ def decode(line: str | bytes) -> Event:
     if tail[8:16] != b"%08x" % zlib.crc32(body):
         raise BadEvent("checksum does not match")
     try:
-        record = json.loads(body + b"}", parse_constant=_no_constant)
-        data = record.get("data") or {}
-        if not isinstance(data, dict):
-            raise BadEvent("data is not an object")
-        ts, mono = float(record["ts"]), float(record.get("mono", 0.0))
-        if not (math.isfinite(ts) and math.isfinite(mono)):
-            raise BadEvent("time is not finite")
-        for name in ("type", "run", "writer", "stage", "attempt", "node"):
-            text = record.get(name)
-            if not isinstance(text, str | None):
-                raise BadEvent(f"{name} is not text")
-            if text is not None and not text.isascii():
-                text.encode()  # a lone surrogate fits in no file name or table
-        for name in ("seq", "cycle", "rank"):
-            number = record.get(name)
-            if not isinstance(number, int | None) or not -_INT <= (number or 0) < _INT:
-                raise BadEvent(f"{name} is not a whole number of 64 bits")
-        return Event(
-            type=str(record["type"]),
-            run=str(record["run"]),
-            writer=str(record["writer"]),
-            seq=int(record["seq"]),
-            ts=ts,
-            mono=mono,
-            stage=record.get("stage"),
-            attempt=record.get("attempt"),
-            cycle=record.get("cycle"),
-            node=record.get("node"),
-            rank=record.get("rank"),
-            data=data,
-            v=int(record.get("v", SCHEMA_VERSION)),
-        )
+        return _checked(_DECODER.decode(body.decode() + "}"))
     except BadEvent:
         raise
     except (

@@ -174,6 +174,8 @@ def _apply_attempt(state: RunState, event: Event) -> None:
     data, kind, words = event.data, event.type, attempt.words
     if kind == "job.observed":
         _observed(attempt, event)
+    elif kind == "job.missing":
+        attempt.missing.add(event.ts)
     elif kind == "job.gone":
         attempt.gone = True
     elif kind == "job.released":

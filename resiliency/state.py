@@ -67,6 +67,7 @@ class Attempt:
     record: JobRecord | None = None
     record_order: tuple[float, str, int] = (0.0, "", 0)
     gone: bool = False
+    missing: set[float] = field(default_factory=set)
     started: dict[str, Any] | None = None
     started_ts: float | None = None
     gate: str | None = None
@@ -100,6 +101,11 @@ class Attempt:
         if self.started and not self.finished and self.record.state in PENDING:
             return "RUNNING"  # the scheduler was last asked before the job started
         return self.record.state
+
+    @property
+    def missing_since(self) -> float | None:
+        """When a look first missed the job after the scheduler's last word on it; None: it was not missed."""
+        return min((ts for ts in self.missing if ts > self.record_order[0]), default=None)
 
     @property
     def ended(self) -> bool:
@@ -245,9 +251,7 @@ class Stage:
             return "cancelled" if stop.get("category") == "user_cancelled" else "stopped"
         if self.held:
             return "held"
-        if any(
-            a.state in ("RUNNING", "COMPLETING") and not a.ended for a in self.attempts.values()
-        ):
+        if any(a.state in ("RUNNING", "COMPLETING") and not a.ended for a in self.attempts.values()):
             return "running"
         if self.live_links():
             return "queued"

@@ -92,8 +92,11 @@ def errors_shown() -> Iterator[None]:
     try:
         yield
     except TrainmasterError as error:
-        for fault in getattr(error, "faults", ()):
-            say(str(fault), stderr=True)
+        if getattr(error, "faults", ()):
+            from ..spec.errors import render
+
+            for line in render(error.faults):  # type: ignore[attr-defined]
+                say(line, stderr=True)
         say(f"error: {error}", stderr=True)
         raise typer.Exit(error.exit_code) from error
     except BrokenPipeError:

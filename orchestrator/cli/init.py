@@ -30,9 +30,7 @@ def command(
     starter: Annotated[
         str | None, typer.Argument(metavar="STARTER", help="Which one; none: list them.")
     ] = None,
-    output: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="Default: STARTER.yaml here.")
-    ] = None,
+    output: Annotated[Path | None, typer.Argument(metavar="FILE", help="Default: STARTER.yaml here.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
     """Write a starter experiment to edit; without a name, list what there is."""
@@ -47,7 +45,7 @@ def command(
             raise NotFound(f"no starter {starter!r}", hint=f"one of: {', '.join(known)}")
         text = (
             resources.files("templates")
-            .joinpath("experiments", f"{starter}.yaml")
+            .joinpath("experiments").joinpath(f"{starter}.yaml")
             .read_text(encoding="utf-8")
         )
         target = output or Path(f"{starter}.yaml")

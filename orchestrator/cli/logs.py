@@ -12,7 +12,6 @@ import typer
 from resiliency.errors import NotFound
 from resiliency.redact import redact
 
-from ..session import Session
 from .common import HomeOption, JsonOption, RunArgument, emit, errors_shown, home_of, note, say
 
 EXAMPLE = "Example: python -m orchestrator logs quickstart --stage pretrain --link 2 -f"
@@ -40,6 +39,7 @@ def command(
     """
     with errors_shown():
         from .. import logfiles
+        from ..session import Session
 
         session = Session(home_of(home))
         found = session.find(run)
@@ -62,7 +62,7 @@ def command(
             say(f"==> {one.title} <==")
             offsets[one.path] = _tail(one.path, lines)
         if follow:
-            _follow(session, found, select, offsets)
+            _follow(found, select, offsets)
 
 
 def _tail(path: Path, lines: int) -> int:
@@ -80,7 +80,7 @@ def _tail(path: Path, lines: int) -> int:
     return end
 
 
-def _follow(session, run, select, offsets: dict[Path, int]) -> None:  # type: ignore[no-untyped-def]
+def _follow(run, select, offsets: dict[Path, int]) -> None:  # type: ignore[no-untyped-def]
     from ..control import read_state
 
     last: Path | None = None

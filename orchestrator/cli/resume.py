@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from ..session import Session
 from .common import HomeOption, JsonOption, RunArgument, emit, errors_shown, home_of, note, say
 from .show import report_data, report_lines
 
@@ -28,6 +27,7 @@ def command(
     """
     with errors_shown():
         from .. import lifecycle
+        from ..session import Session
 
         session = Session(home_of(home))
         found = session.find(run)

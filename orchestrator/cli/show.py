@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from resiliency.state import Attempt, RunState, Stage
+if TYPE_CHECKING:
+    from resiliency.state import Attempt, RunState, Stage
 
-from .. import advance as adv
-from ..control import Report
-from ..runs import Run
+    from .. import advance as adv
+    from ..control import Report
+    from ..runs import Run
 
 _STYLE = {
     "complete": "green",
@@ -143,6 +144,8 @@ def run_data(state: RunState) -> dict[str, Any]:
 
 def act_line(act: adv.Act) -> str:
     """One act in words."""
+    from .. import advance as adv
+
     if isinstance(act, adv.SubmitLink):
         return f"submit {act.stage} link {act.link}"
     if isinstance(act, adv.CancelLink):
@@ -162,6 +165,8 @@ def act_line(act: adv.Act) -> str:
 
 def report_lines(report: Report) -> Iterator[str]:
     """A reconcile in lines."""
+    from .. import advance as adv
+
     for one in report.runs:
         status = one.state.status if one.state else "unknown"
         yield f"{one.run_id}: {status}"

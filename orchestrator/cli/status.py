@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from resiliency.errors import TrainmasterError
 
-from ..session import Session
 from .common import HomeOption, JsonOption, cell, console, emit, errors_shown, home_of, note, say
 from .show import clock_time, duration, style, totals
+
+if TYPE_CHECKING:
+    from ..session import Session
 
 EXAMPLE = "Example: python -m orchestrator status quickstart --follow"
 
@@ -42,6 +44,8 @@ def command(
     Unfinished runs are reconciled first, as `tick` does, unless --no-refresh.
     """
     with errors_shown():
+        from ..session import Session
+
         session = Session(home_of(home))
         if run is None and not follow:
             if exit_code:

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-from ..session import Session
 from .common import HomeOption, JsonOption, emit, errors_shown, home_of, note, say
 from .plan import plan_data, show_plan
 from .show import report_data
@@ -55,6 +54,8 @@ def command(
             data = plan_data(ready, scripts=json)
             emit({"dry_run": True, **data}) if json else show_plan(data)
             return
+        from ..session import Session
+
         session = Session(home_of(home))
         done = submit(session, ready, new=new, on_outcome=_unsaid if json else _said)
         run = done.run
@@ -89,9 +90,7 @@ def command(
         if json:
             emit({**result, **report_data(done.report)})
         if done.worst in ("uncertain", "unreachable"):
-            note(
-                f"next: python -m orchestrator tick {run.id}   (looks it up; submits only if there is none)"
-            )
+            note(f"next: python -m orchestrator tick {run.id}   (looks it up; submits only if there is none)")
         raise typer.Exit(_EXIT[done.worst])
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurm.harness import Person, attempts, counter, environment, stage
+from tests.slurm.harness import SlurmPerson as Person
+from tests.slurm.harness import attempts, counter, environment, stage
 
 
 @pytest.fixture
@@ -31,9 +32,7 @@ def test_an_uninterrupted_run_completes_and_cancels_what_is_left_over(person: Pe
 
 @pytest.mark.slow
 def test_a_stage_rolls_over_three_links_by_wall_time_and_loses_no_step(person: Person) -> None:
-    experiment = counter(
-        steps=400, time_limit="00:01:00", args=("--step-s", "0.25", "--every", "1000")
-    )
+    experiment = counter(steps=400, time_limit="00:01:00", args=("--step-s", "0.25", "--every", "1000"))
     experiment["stages"]["count"]["chain"]["max_links"] = 6
     run = person.submit(experiment)
     done = person.finish(run, timeout_s=400)
@@ -69,9 +68,7 @@ def test_preemption_by_the_high_partition_saves_and_goes_on(person: Person, slur
     person.until(run, lambda s: running(s, step=10))
     ask = ["sbatch", "--parsable", "-p", "high", "-N", "8", "--exclusive", "-t", "2"]
     ask += ["--wrap", "sleep 8"]
-    high = subprocess.run(
-        ask, env=person.env, capture_output=True, text=True, check=True, cwd=person.workdir
-    )
+    high = subprocess.run(ask, env=person.env, capture_output=True, text=True, check=True, cwd=person.workdir)
     assert high.stdout.strip().isdigit()
     done = person.finish(run, timeout_s=240)
     assert done["status"] == "complete", person.story(run)
@@ -162,6 +159,4 @@ def test_two_runs_at_once_do_not_mix(person: Person) -> None:
 def slurm_hosts(person: Person, nodelist: str) -> list[str]:
     """Slurm's own expansion of a node list."""
     ask = ["scontrol", "show", "hostnames", nodelist]
-    return subprocess.run(
-        ask, env=person.env, capture_output=True, text=True, check=True
-    ).stdout.split()
+    return subprocess.run(ask, env=person.env, capture_output=True, text=True, check=True).stdout.split()

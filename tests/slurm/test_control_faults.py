@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurm.harness import Person, attempts, counter, environment
+from tests.slurm.harness import SlurmPerson as Person
+from tests.slurm.harness import attempts, counter, environment
 
 
 @pytest.fixture
@@ -21,9 +22,7 @@ def person(slurm_cluster, slurm_env: dict[str, str], slurm_workdir: Path) -> Per
 
 
 @pytest.mark.slow
-def test_a_controller_frozen_during_submit_makes_one_job_not_two(
-    person: Person, slurm_cluster
-) -> None:
+def test_a_controller_frozen_during_submit_makes_one_job_not_two(person: Person, slurm_cluster) -> None:
     path = person.write(counter("frozen", steps=10))
     slurm_cluster.freeze()
     done = person.run("submit", str(path), "--cluster", "alpha", "--offline", "--json", check=False)
@@ -50,14 +49,11 @@ def test_a_run_completes_while_accounting_is_down_and_its_history_is_whole(
     slurm_cluster.start_accounting()
     assert person.status(run)["status"] == "complete"
     assert (
-        "0 problems" in person.run("ledger", "check").stdout
-        or person.run("ledger", "check").returncode == 0
+        "0 problems" in person.run("ledger", "check").stdout or person.run("ledger", "check").returncode == 0
     )
 
 
-def test_a_submit_to_another_cluster_of_the_same_accounting(
-    person: Person, slurm_workdir: Path
-) -> None:
+def test_a_submit_to_another_cluster_of_the_same_accounting(person: Person, slurm_workdir: Path) -> None:
     person.profiles(
         {
             "alpha": {  # the name the harness submits to; the jobs go to beta
@@ -123,9 +119,7 @@ def test_two_submits_and_ticks_at_once_make_one_run(person: Person) -> None:
         "--json",
     ]
     both = [
-        subprocess.Popen(
-            argv, env=person.env, cwd=person.workdir, stdout=subprocess.PIPE, text=True
-        )
+        subprocess.Popen(argv, env=person.env, cwd=person.workdir, stdout=subprocess.PIPE, text=True)
         for _ in range(2)
     ]
     runs = {json.loads(process.communicate(timeout=120)[0])["run"] for process in both}
