@@ -28,6 +28,7 @@ from .heads import Heads
 
 _WINDOW: Final = 4 << 20  # bytes of a journal held in memory at once
 _TAIL: Final = 512  # bytes before the offset whose checksum tells whether a file was replaced
+_JSON: Final = json.JSONEncoder(separators=(",", ":"))
 _COLUMNS: Final = "run_id, writer, seq, ts, mono, type, stage, attempt_id, cycle, node, rank, data, v"
 
 
@@ -242,11 +243,9 @@ def _text(value: str | None) -> str | None:
 
 
 def _row(run_id: str, event: Event) -> tuple[Any, ...]:
-    data = json.dumps(event.data, separators=(",", ":"))
     return (
-        *(run_id, _text(event.writer), event.seq, event.ts, event.mono, _text(event.type)),
-        *(_text(event.stage), _text(event.attempt), event.cycle, _text(event.node), event.rank),
-        *(data, event.v),
+        *(run_id, event.writer, event.seq, event.ts, event.mono, event.type, event.stage),
+        *(event.attempt, event.cycle, event.node, event.rank, _JSON.encode(event.data), event.v),
     )
 
 
