@@ -53,7 +53,8 @@ def test_a_torn_manifest(sealed: Path, cut: int) -> None:
 @pytest.mark.parametrize(
     "raw",
     ["[]", "null", "7", '{"v": 1}', '{"v": "x", "kind": "a", "meta": {}, "files": {}}',
-     '{"v": 1, "kind": "a", "meta": [7], "files": {}}', '{"v": 1, "kind": "a", "meta": {}, "files": {"a": 7}}'],
+     '{"v": 1, "kind": "a", "meta": [7], "files": {}}',
+     '{"v": 1, "kind": "a", "meta": {}, "files": {"a": 7}}'],
 )  # fmt: skip
 def test_a_manifest_that_is_something_else(sealed: Path, raw: str) -> None:
     (sealed / artifact.MANIFEST).write_text(raw)
