@@ -11,22 +11,21 @@ import argparse
 import contextlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 from resiliency import contract, exitcodes
 from resiliency.errors import StorageError, TrainmasterError
 
 from . import control, processes, rank
+from .children import Started, ends_so_far, final_ends
 from .config import StageConfig, read_stage_config
 from .journaling import SafeJournal, writer_id
+from .localdir import local_directory
 from .outcome import RankEnd, speaker
 from .output import Relay
 from .placeholders import fill
@@ -40,27 +39,6 @@ SETTLE_S = 3.0
 #: Orders come on standard input; the file is looked at this often, in case they do not.
 LOOK_S = 5.0
 _TICK_S = 0.25
-
-
-@dataclass
-class Started:
-    process: Process
-    popen: subprocess.Popen[bytes]
-    ended_at: float | None = None
-    killed: bool = False
-
-
-@contextlib.contextmanager
-def local_directory(attempt: str, node: str) -> Iterator[Path]:
-    """A node-local directory of this attempt, removed at the end: memory if there is, else TMPDIR."""
-    shm = "/dev/shm"
-    parent = shm if os.access(shm, os.W_OK | os.X_OK) else tempfile.gettempdir()
-    flat = f"{attempt}-{node}".replace("/", "-")
-    path = Path(tempfile.mkdtemp(prefix=f"trainmaster-{flat}-", dir=parent))
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
 
 
 class Agent:
@@ -144,7 +122,11 @@ class Agent:
         if stuck:
             print(f"trainmaster: {self.place.node}: processes {stuck} cannot be killed", file=sys.stderr)
         relay.finish()
-        ends = [failure] if failure else self._ends()
+        ends = (
+            [failure]
+            if failure
+            else final_ends(self.started, self.records, self.config.launch.ranks_per_node)
+        )
         return self._end(ends)
 
     def _environment(self) -> dict[str, str]:
@@ -175,6 +157,7 @@ class Agent:
             try:
                 popen = subprocess.Popen(
                     list(process.argv),
+                    cwd=self.config.launch.workdir,
                     env=dict(process.env),
                     stdin=subprocess.DEVNULL,
                     stdout=output,
@@ -183,7 +166,7 @@ class Agent:
                     preexec_fn=processes.child_hook(ignore=process.ignore),
                 )
             except OSError as error:
-                name = process.argv[0] if process.argv else "the command"
+                name = str(error.filename or process.argv[0])  # its directory may be what is gone
                 print(f"trainmaster: cannot start {name}: {error.strerror}", file=sys.stderr, flush=True)
                 missing = isinstance(error, FileNotFoundError)
                 code = exitcodes.NOT_FOUND if missing else exitcodes.NOT_EXECUTABLE
@@ -277,7 +260,7 @@ class Agent:
         if self.config.launch.restarts_in_job and any(s.process.rank is None for s in self.started):
             return  # the launcher decides
         if self.failed_at is None:
-            if any(end.failed for end in self._ends_so_far()):
+            if any(end.failed for end in ends_so_far(self.started, self.records)):
                 self.failed_at = now
         elif now - self.failed_at >= SETTLE_S:
             self._kill_all()
@@ -286,7 +269,7 @@ class Agent:
         """While draining, a launcher without ranks gets SETTLE_S to leave: some take much longer."""
         if self.kill_at is None or all(s.process.rank is not None for s in self.started):
             return
-        if len(self._ends_so_far()) < self.config.launch.ranks_per_node:
+        if len(ends_so_far(self.started, self.records)) < self.config.launch.ranks_per_node:
             return
         self.idle_at = self.idle_at or now
         if now - self.idle_at >= SETTLE_S:
@@ -298,52 +281,6 @@ class Agent:
         processes.kill_descendants(known=[s.popen.pid for s in self.started])
 
     # -- its last word -------------------------------------------------------------------------
-
-    def _ends_so_far(self, *, final: bool = False) -> list[RankEnd]:
-        """How the ranks ended that have. A child's own exit code is the truth, a record explains it."""
-        recorded = self.records.ends(final=final)
-        found: list[RankEnd] = []
-        for one in self.started:
-            if one.process.rank is None or one.ended_at is None:
-                continue
-            said = recorded.pop(one.process.rank, None)
-            code = exitcodes.from_returncode(one.popen.returncode)
-            same = said is not None and said.code == code
-            found.append(
-                RankEnd(
-                    one.process.rank,
-                    code,
-                    said.at if said is not None and same else one.ended_at,
-                    said.summary if said is not None and same else "",
-                    said.category if said is not None and same else "",
-                    killed=one.killed,
-                    node=self.place.node,
-                )
-            )
-        direct = {one.process.rank for one in self.started}
-        return found + [end for number, end in recorded.items() if number not in direct]
-
-    def _ends(self) -> list[RankEnd]:
-        """Final: what is still unknown of a rank was lost, and a launcher's own failure counts too."""
-        ends = self._ends_so_far(final=True)
-        for one in self.started:
-            if one.process.rank is not None:
-                continue
-            if one.killed:
-                # Ranks without a record were killed with their launcher.
-                ends = [
-                    RankEnd(e.rank, e.code, e.at, e.summary, e.category, not e.summary and e.code == 137,
-                            e.node)
-                    for e in ends
-                ]  # fmt: skip
-            if one.killed and len(ends) >= self.config.launch.ranks_per_node:
-                continue  # every rank has spoken; that the launcher was slow to leave says nothing
-            code = exitcodes.from_returncode(one.popen.returncode or 0)
-            explained = any(end.failed for end in ends)
-            if (code != 0 and not explained) or not ends:
-                at = one.ended_at or time.time()
-                ends.append(RankEnd(None, code, at, killed=one.killed, node=self.place.node))
-        return ends
 
     def _end(self, ends: Sequence[RankEnd]) -> int:
         if self.watcher.active and (word := self.watcher.due(final=True)) is not None:

@@ -27,7 +27,8 @@ class Launch:
 
     Exactly one of ``program`` (run with ``python``) and ``argv`` (the user's command) is set.
     ``stop_signal`` None: a command is only told by the stop file. ``cpus_per_node`` None: what the
-    allocation has. ``restarts_in_job``: restarts the launcher may do by itself.
+    allocation has. ``workdir`` None: the stage's directory. ``restarts_in_job``: restarts the launcher
+    may do by itself.
     """
 
     nodes: int
@@ -47,6 +48,7 @@ class Launch:
     progress: Any
     startup_s: float
     restarts_in_job: int = 0
+    workdir: str | None = None
 
     @property
     def world(self) -> int:
@@ -121,6 +123,7 @@ def _launch(raw: Mapping[str, Any]) -> Launch:
         progress=raw.get("progress"),
         startup_s=float(raw.get("startup_s") or 60.0),
         restarts_in_job=int(raw.get("restarts_in_job") or 0),
+        workdir=str(raw["workdir"]) if raw.get("workdir") else None,
     )
 
 

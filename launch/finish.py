@@ -7,59 +7,27 @@ their effects. ``tests/launch/test_segment.py``.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from resiliency import artifact, exitcodes, policy
-from resiliency.errors import StorageError, TrainmasterError
+from resiliency.errors import StorageError
 from resiliency.events import Event
 from resiliency.redact import redact
-from resiliency.state import Attempt, RunState, Stage, Submission, fold
+from resiliency.state import Attempt, RunState, Stage, fold
 from resiliency.taxonomy import Action
 
+from . import leftover
 from .gate import Gate, own_faults
+from .leftover import say
 from .outcome import RankEnd, speaker
+from .segment import Segment
 
 if TYPE_CHECKING:
     from .supervisor import Segment
 
 _MISSING_ARTIFACT = "ended with 0, but its artifact does not verify"
-
-
-def _say(text: str) -> None:
-    print(f"trainmaster: {text}", file=sys.stderr, flush=True)
-
-
-# -- while it drains ---------------------------------------------------------------------------
-
-
-def draining(segment: Segment, reason: str, signal_name: str) -> None:
-    """The attempt was told to stop: journaled at once, since the allocation may be gone any moment."""
-    segment.drain_reason = segment.drain_reason or reason
-    segment.journal.append("drain.requested", {"reason": reason, "signal": signal_name}, sync=True)
-
-
-def cancelled(segment: Segment) -> None:
-    """A person ended this job: stop the stage now, or the next link would start before we are done."""
-    try:
-        state = segment.state()
-    except StorageError as error:
-        _say(str(error))
-        return
-    stage = state.stage(segment.config.name)
-    if stage.terminal:
-        return
-    reason = "cancelled by a person (scancel); not retried"
-    data = {
-        "epoch": stage.epoch,
-        "category": "user_cancelled",
-        "rule": "user-cancelled",
-        "reason": reason,
-    }
-    segment.journal.append("stage.stopped", data, sync=True)
-    cancel_jobs(segment, name_left_over(segment, state, f"the stage is stopped: {reason}", True))
 
 
 # -- ends --------------------------------------------------------------------------------------
@@ -75,7 +43,7 @@ def closed(segment: Segment, gate: Gate) -> int:
         code, category, action, rule = exitcodes.COMPLETE, "healthy", Action.NONE, "complete"
         if stage.completed is None:
             _completed(segment, stage)
-        jobs = name_left_over(segment, state, "the stage is complete", False)
+        jobs = leftover.name(segment, state, "the stage is complete", False)
     elif gate.verdict == "wait":
         code, category, action, rule = exitcodes.PROGRESS_MADE, "requeued", Action.REQUEUE, "gate:wait"
     else:
@@ -85,7 +53,7 @@ def closed(segment: Segment, gate: Gate) -> int:
         if gate.damaged and not stage.terminal:
             data = {"epoch": stage.epoch, "category": category, "rule": "gate:damaged-input"}
             segment.journal.append("stage.stopped", {**data, "reason": gate.detail}, sync=True)
-        jobs = name_left_over(segment, state, f"the stage is stopped: {gate.detail}", True)
+        jobs = leftover.name(segment, state, f"the stage is stopped: {gate.detail}", True)
     _finished(
         segment,
         {
@@ -98,7 +66,7 @@ def closed(segment: Segment, gate: Gate) -> int:
             "rule": rule,
         },
     )
-    cancel_jobs(segment, jobs)
+    leftover.cancel(segment, jobs)
     return code
 
 
@@ -111,7 +79,7 @@ def ended(segment: Segment, ends: Sequence[RankEnd]) -> int:
         state = segment.state()
         state = _with_workload(segment, state, said)
     except StorageError as error:
-        _say(f"{error}; ending without a decision")
+        say(f"{error}; ending without a decision")
         _finished(segment, {"exit_code": said.code, "category": "storage_io", "reason": error.message})
         return said.code
     code = said.code
@@ -141,7 +109,7 @@ def ended(segment: Segment, ends: Sequence[RankEnd]) -> int:
             "rule": decision.rule,
         },
     )
-    cancel_jobs(segment, jobs)
+    leftover.cancel(segment, jobs)
     print(
         f"trainmaster: {segment.attempt} ends with {code}: {verdict.category} "
         f"({reason}); {decision.action.value} by {decision.rule}",
@@ -171,12 +139,12 @@ def _sealed(segment: Segment, said: RankEnd) -> RankEnd:
             faults = own_faults(config)
     except (OSError, StorageError) as error:
         full = getattr(error, "errno", None) == 28 or "No space left" in str(error)
-        _say(f"cannot seal {config.artifact_dir}: {error}")
+        say(f"cannot seal {config.artifact_dir}: {error}")
         category = "storage_full" if full else "storage_io"
         return RankEnd(None, StorageError.exit_code, time.time(), str(error), category)
     if not faults:
         return said
-    _say(f"{config.name} {_MISSING_ARTIFACT}: {faults[0]}")
+    say(f"{config.name} {_MISSING_ARTIFACT}: {faults[0]}")
     return RankEnd(None, 1, time.time(), f"{_MISSING_ARTIFACT}: {faults[0]}", "code_error")
 
 
@@ -239,7 +207,7 @@ def _carry_out(segment: Segment, state: RunState, stage: Stage, decision: policy
     """Journal what the decision means for the stage; the job ids to cancel."""
     if decision.rule == "complete":
         _completed(segment, stage)
-        return name_left_over(segment, state, "the stage is complete", False)
+        return leftover.name(segment, state, "the stage is complete", False)
     word = {Action.STOP: "stage.stopped", Action.HOLD: "stage.held"}.get(decision.action)
     if word is None:
         return []
@@ -252,71 +220,13 @@ def _carry_out(segment: Segment, state: RunState, stage: Stage, decision: policy
         }
         segment.journal.append(word, data, sync=True)
     verb = "held" if decision.action is Action.HOLD else "stopped"
-    return name_left_over(segment, state, f"the stage is {verb}: {redact(decision.reason)}", True)
+    return leftover.name(segment, state, f"the stage is {verb}: {redact(decision.reason)}", True)
 
 
 def _completed(segment: Segment, stage: Stage) -> None:
     data = {"epoch": stage.epoch, "artifact": str(segment.config.artifact_dir)}
     if not segment.journal.append("stage.completed", data, sync=True):
-        _say("the stage is complete, but the journal cannot say so; its artifact does")
-
-
-def name_left_over(segment: Segment, state: RunState, reason: str, downstream: bool) -> list[str]:
-    """Journal as ours, and return, the jobs that are not needed any more: this stage's other links and,
-    if it will not go on, the queued links of the stages that need it."""
-    mine = state.stage(segment.config.name)
-    links = [link for link in mine.live_links() if link.token != segment.token]
-    if downstream:
-        for stage in state.stages.values():
-            if stage is not mine and stage.completed is None and _needs(state, stage, mine.name):
-                links += [link for link in stage.live_links() if not _running(stage, link)]
-    jobs: list[str] = []
-    for link in links:
-        for job_id in link.job_ids:
-            if job_id == segment.allocation.job_id:
-                continue
-            if not link.cancelled:
-                segment.journal.append(
-                    "link.cancelled",
-                    {"token": link.token, "job_id": job_id, "reason": reason},
-                    sync=True,
-                    stage=link.stage,
-                    attempt=None,
-                )
-            jobs.append(job_id)
-    return jobs
-
-
-def _needs(state: RunState, stage: Stage, name: str) -> bool:
-    """Whether ``stage`` needs ``name``, directly or not."""
-    waiting, seen = list(stage.needs), set()
-    while waiting:
-        need = waiting.pop()
-        if need == name:
-            return True
-        if need not in seen:
-            seen.add(need)
-            waiting += state.stage(need).needs if need in state.stages else ()
-    return False
-
-
-def _running(stage: Stage, link: Submission) -> bool:
-    attempts = stage.attempts_of(link.token)
-    return bool(attempts) and attempts[-1].started is not None and not attempts[-1].ended
-
-
-def cancel_jobs(segment: Segment, jobs: Sequence[str]) -> None:
-    """Ask the scheduler once. What fails here the control plane repeats: it is journaled already."""
-    if not jobs:
-        return
-    try:
-        scheduler = segment.open_control()
-        if scheduler is None:
-            _say(f"no scheduler here: {len(jobs)} queued job(s) are left to the next reconcile")
-        else:
-            scheduler.cancel(list(jobs))
-    except TrainmasterError as error:
-        _say(f"could not cancel {len(jobs)} queued job(s), the next reconcile will: {error.message}")
+        say("the stage is complete, but the journal cannot say so; its artifact does")
 
 
 def _finished(segment: Segment, data: dict[str, Any]) -> None:

@@ -112,7 +112,8 @@ def build(
         return processes
     from .container import container_wrap
 
-    inside: dict[str, Any] = {"workdir": os.getcwd(), "gpus": config.launch.gpus_per_node > 0}
+    workdir = config.launch.workdir or os.getcwd()
+    inside: dict[str, Any] = {"workdir": workdir, "gpus": config.launch.gpus_per_node > 0}
     container = config.launch.container
     return [replace(one, argv=container_wrap(container, one.argv, **inside)) for one in processes]
 

@@ -6,13 +6,10 @@ Knows how they are started, told, watched and ended; decides nothing. ``tests/la
 from __future__ import annotations
 
 import contextlib
-import glob
 import os
 import re
-import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +22,7 @@ from . import control, processes
 from .allocation import Allocation
 from .config import StageConfig
 from .journaling import writer_id
+from .localdir import sweep
 from .rendezvous import free_port
 from .roles import python_path
 
@@ -117,12 +115,7 @@ class Steps:
             reader.join(2.0)
         if self.local:
             processes.kill_descendants(known=[popen.pid for popen in self.popens])
-            flat = self.attempt.replace("/", "-")
-            for parent in ("/dev/shm", tempfile.gettempdir()):
-                for node in self.nodes:
-                    pattern = glob.escape(f"{parent}/trainmaster-{flat}-{node}-") + "*"
-                    for path in glob.glob(pattern):
-                        shutil.rmtree(path, ignore_errors=True)
+            sweep()
 
     @staticmethod
     def listens(popen: subprocess.Popen[bytes]) -> None:

@@ -21,6 +21,7 @@ from resiliency.state import RunState, fold
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN_ID = "quick-20261130-120000-beef"
+CLUSTER = f"test{os.getpid()}"  # other tests on this machine have node-local files too
 PATIENCE_S = 60.0
 
 
@@ -88,7 +89,7 @@ class RunDir:
             "srun_args": [], "progress": None, "startup_s": 60,
         }  # fmt: skip
         config: dict[str, Any] = {
-            "v": 1, "run": RUN_ID, "name": name, "kind": kind, "cluster": "local",
+            "v": 1, "run": RUN_ID, "name": name, "kind": kind, "cluster": CLUSTER,
             "scheduler": "local", "stage": {}, "stage_dir": str(self.paths.stage(name)),
             "artifact_dir": str(self.paths.artifact(name)), "inputs": {}, "input_kinds": {},
             "artifact_kind": "command", "launch": launch,
@@ -111,7 +112,7 @@ class RunDir:
     def queue(self, link: int, job_id: str, stage: str = "work", epoch: int = 0) -> None:
         """A link that was submitted and accepted."""
         token = contract.token(RUN_ID, stage, link)
-        intent = {"token": token, "stage": stage, "link": link, "cluster": "local", "epoch": epoch}
+        intent = {"token": token, "stage": stage, "link": link, "cluster": CLUSTER, "epoch": epoch}
         accepted = {"token": token, "job_id": job_id, "via": "sbatch"}
         self.tell(
             ("submission.intent", intent, {"stage": stage}),
@@ -174,7 +175,6 @@ def run_dir(tmp_path: Path) -> Iterator[RunDir]:
     """Whatever a test does, nothing of its segments may be left: no process, no node-local file."""
     run = RunDir(tmp_path / RUN_ID)
     run.paths.journal.mkdir(parents=True)
-    before = set(Path("/dev/shm").glob("trainmaster-*"))
     stage = {"name": "work", "kind": "command", "needs": []}
     run.tell(("run.created", {"name": "quick", "stages": [stage]}, {}))
     yield run
@@ -187,4 +187,4 @@ def run_dir(tmp_path: Path) -> Iterator[RunDir]:
     for stray in strays:
         os.kill(int(stray.split()[0]), signal.SIGKILL)
     assert not strays
-    assert not set(Path("/dev/shm").glob("trainmaster-*")) - before
+    assert not list(Path("/dev/shm").glob(f"trainmaster-{CLUSTER}-*"))

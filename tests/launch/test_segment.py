@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 
 from resiliency import artifact, contract
 
-from .conftest import RUN_ID, RunDir, until
+from .conftest import CLUSTER, RUN_ID, RunDir, until
 
 WITH_CONTROL = [sys.executable, str(Path(__file__).with_name("with_control.py"))]
 
@@ -213,9 +214,9 @@ def test_a_duplicate_refuses_to_work(run_dir: RunDir) -> None:
     run_dir.stage(argv=["sh", "-c", "echo x >> {stage_dir}/runs"])
     claim = run_dir.paths.claim(contract.token(RUN_ID, "work", 1))
     claim.parent.mkdir(parents=True)
-    claim.write_text(json.dumps({"cluster": "local", "job_id": "99"}))
+    claim.write_text(json.dumps({"cluster": CLUSTER, "job_id": "99"}))
     assert run_dir.run(job_id="17") == 0
-    assert run_dir.one("duplicate.refused").data["owner"] == "local/99"
+    assert run_dir.one("duplicate.refused").data["owner"] == f"{CLUSTER}/99"
     assert not (run_dir.paths.stage("work") / "runs").exists()
     assert not run_dir.has("attempt.started")
 
@@ -226,7 +227,7 @@ def test_a_requeued_job_keeps_its_claim(run_dir: RunDir) -> None:
     assert run_dir.run(job_id="17", restart=0) == 75
     assert run_dir.run(job_id="17", restart=1) == 0
     attempts = [e.attempt for e in run_dir.events("attempt.started")]
-    assert attempts == ["local/17.0", "local/17.1"]
+    assert attempts == [f"{CLUSTER}/17.0", f"{CLUSTER}/17.1"]
 
 
 def test_a_link_of_a_complete_stage_ends_at_once_and_cancels_what_is_left(run_dir: RunDir) -> None:
@@ -390,12 +391,22 @@ def test_a_journal_that_cannot_be_written_does_not_end_the_work(run_dir: RunDir)
     run_dir.stage(argv=["sh", "-c", "echo done > {stage_dir}/done; exit 0"])
     # Directories in the place of this attempt's files: nothing of it can be journaled.
     for who in ("supervisor", "agent-local-0"):
-        (run_dir.paths.journal / f"local-17.0-{who}.jsonl").mkdir()
+        (run_dir.paths.journal / f"{CLUSTER}-17.0-{who}.jsonl").mkdir()
     segment = run_dir.start()
     assert segment.wait() == 0
     assert "going on without" in segment.text()
     assert (run_dir.paths.stage("work") / "done").exists()
     assert artifact.verifies(run_dir.paths.artifact("work"))
+
+
+def test_starting_loads_neither_the_control_plane_nor_anything_heavy() -> None:
+    code = (
+        "import sys, orchestrator.segment, launch.agent; heavy = {'pydantic', 'typer', 'rich', 'jinja2',"
+        " 'omegaconf', 'yaml', 'torch', 'numpy', 'submitit', 'sqlite3', 'orchestrator.runs'};"
+        " print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
 
 
 def test_outside_an_allocation_it_says_so(run_dir: RunDir) -> None:
