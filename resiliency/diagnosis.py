@@ -20,7 +20,8 @@ class AttemptEvidence:
     ``scheduler_state`` is a word of :mod:`resiliency.jobstate`. ``exit_code`` is the supervisor's own
     last word when it had one, else the scheduler's. ``drain_reason``: why the attempt was asked to stop
     (time_limit, preempted, cancelled). ``error_category``: a program's own ``workload.error``.
-    ``cancelled_by_us``: the control plane cancelled this job (left-over link, stopped stage).
+    ``cancelled_by_us``: the control plane cancelled this job (left-over link, stopped stage);
+    ``cancelled_by``: the uid that the scheduler names.
     """
 
     scheduler_state: str | None = None
@@ -33,6 +34,7 @@ class AttemptEvidence:
     started: bool = False
     gate: str | None = None
     cancelled_by_us: bool = False
+    cancelled_by: str | None = None
     nodes: str = ""
 
 
@@ -62,7 +64,9 @@ _STATE_CATEGORY = {
     "BOOT_FAIL": ("node_down", 0.9),
     "OUT_OF_MEMORY": ("host_oom", 1.0),
     "REVOKED": ("requeued", 0.9),
+    "REQUEUED": ("requeued", 1.0),
 }
+_ENDED_WELL = (None, "COMPLETED", "GONE", "COMPLETING", "RUNNING")
 _DRAIN_CATEGORY = {
     "time_limit": "time_limit",
     "preempted": "preempted",
@@ -90,13 +94,16 @@ def diagnose(seen: AttemptEvidence) -> Verdict:
     word = f"scheduler state {state}" if state else ""
     exited = f"exit code {code}: {exitcodes.describe(code)}" if code is not None else ""
 
-    if code == exitcodes.COMPLETE and state in (None, "COMPLETED", "GONE", "COMPLETING", "RUNNING"):
+    unheard = not seen.started and state in ("FAILED", "COMPLETED")
+    if code == exitcodes.COMPLETE and not unheard and state in _ENDED_WELL:
         return _verdict("healthy", "complete", 1.0, word, exited)
     if state == "CANCELLED":
         if seen.cancelled_by_us:
-            return _verdict(
-                "planned_rollover", "cancelled by Trainmaster, no longer needed", 1.0, word
-            )
+            return _verdict("planned_rollover", "cancelled by Trainmaster, no longer needed", 1.0, word)
+        if not seen.started and seen.nodes and seen.cancelled_by == "0":
+            # What Slurm itself does to a job that may not be requeued when a prolog fails (22.05, 24.11).
+            why = "the scheduler gave it up before it started (a failed prolog does that)"
+            return _verdict("launch_failed", why, 0.8, word, f"nodes {seen.nodes}")
         return _verdict("user_cancelled", "cancelled by a person (scancel)", 0.9, word)
     if state in _STATE_CATEGORY:
         name, sure = _STATE_CATEGORY[state]
@@ -121,9 +128,7 @@ def diagnose(seen: AttemptEvidence) -> Verdict:
     if seen.drain_reason in _DRAIN_CATEGORY and code not in (None, exitcodes.NEEDS_HUMAN):
         # It was told to stop and did not manage to save; the order to stop is still the cause.
         name = _DRAIN_CATEGORY[seen.drain_reason]
-        return _verdict(
-            name, f"asked to stop ({seen.drain_reason}), did not save in time", 0.8, exited
-        )
+        return _verdict(name, f"asked to stop ({seen.drain_reason}), did not save in time", 0.8, exited)
     if code == exitcodes.RERUN_ELSEWHERE:
         return _verdict("sdc_suspected", exitcodes.describe(code), 0.6, exited)
     if code == exitcodes.RESULT_REJECTED:
@@ -134,7 +139,7 @@ def diagnose(seen: AttemptEvidence) -> Verdict:
         return _verdict("code_error", exitcodes.describe(code), 0.7, exited)
     if code == exitcodes.WATCHDOG:
         return _verdict("hang", exitcodes.describe(code), 0.8, exited)
-    if not seen.started and state in ("FAILED", "COMPLETED"):
+    if unheard:
         # The supervisor never wrote a line: the job died before our first instruction (0:53 and kin).
         return _verdict(
             "launch_failed",

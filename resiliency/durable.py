@@ -36,9 +36,7 @@ _HINTS = {
 def storage_error(error: OSError, path: str | os.PathLike[str], doing: str) -> StorageError:
     """Turn an ``OSError`` into a message with the next step."""
     reason = os.strerror(error.errno) if error.errno else str(error)
-    return StorageError(
-        f"cannot {doing} {os.fspath(path)}: {reason}", hint=_HINTS.get(error.errno or 0, "")
-    )
+    return StorageError(f"cannot {doing} {os.fspath(path)}: {reason}", hint=_HINTS.get(error.errno or 0, ""))
 
 
 def fsync_dir(path: Path) -> None:

@@ -114,6 +114,4 @@ class SystemRunner:
             out = late.stdout.decode(errors="replace") if isinstance(late.stdout, bytes) else ""
             err = late.stderr.decode(errors="replace") if isinstance(late.stderr, bytes) else ""
             return Completed(tuple(argv), None, out, err, time.monotonic() - started)
-        return Completed(
-            tuple(argv), done.returncode, done.stdout, done.stderr, time.monotonic() - started
-        )
+        return Completed(tuple(argv), done.returncode, done.stdout, done.stderr, time.monotonic() - started)

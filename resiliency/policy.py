@@ -119,9 +119,7 @@ def decide(
     if row.budget is Budget.LAUNCH:
         used = _trailing(history, Budget.LAUNCH)
         if used >= budgets.launch:
-            return say(
-                Action.STOP, "budget:launch", f"{used} launches in a row failed ({verdict.reason})"
-            )
+            return say(Action.STOP, "budget:launch", f"{used} launches in a row failed ({verdict.reason})")
     idle = 0
     for past in reversed(history):
         if past.progressed:

@@ -27,9 +27,7 @@ _PATTERNS: Final[list[tuple[re.Pattern[str], str]]] = [
     # key=value, key: value, "key": "value"; the value ends at a quote, space or separator.
     # Only where the name is one: "tokens: 123" (a count) and "token 5" stay.
     (
-        re.compile(
-            rf"(?i)(\b{_NAME}[\"']?\s*[=:]\s*[\"']?)(?!\d+(?:\.\d+)?\b)([^\s\"',;}}]{{6,}})"
-        ),
+        re.compile(rf"(?i)(\b{_NAME}[\"']?\s*[=:]\s*[\"']?)(?!\d+(?:\.\d+)?\b)([^\s\"',;}}]{{6,}})"),
         rf"\1{MASK}",
     ),
     (re.compile(r"(?i)(--(?:password|token|api-key|secret)[= ])(\S+)"), rf"\1{MASK}"),
@@ -43,9 +41,7 @@ _PATTERNS: Final[list[tuple[re.Pattern[str], str]]] = [
     (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"), MASK),  # AWS access key id
     (re.compile(r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}"), MASK),  # JWT
     (
-        re.compile(
-            r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.S
-        ),
+        re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.S),
         MASK,
     ),
 ]

@@ -132,6 +132,7 @@ class Attempt:
             started=self.started is not None,
             gate=self.gate,
             cancelled_by_us=self.cancelled_by_us,
+            cancelled_by=record.cancelled_by if record else None,
             nodes=record.nodes if record else "",
         )
 

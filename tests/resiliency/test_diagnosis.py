@@ -52,6 +52,15 @@ ROWS = [
     (seen(exit_code=124), "hang"),
     (AttemptEvidence(scheduler_state="FAILED", exit_code=0, signal=53), "launch_failed"),
     (AttemptEvidence(scheduler_state="FAILED", exit_code=1), "launch_failed"),
+    # a job that never wrote a line did no work, whatever its exit code (24.11 without a log folder)
+    (AttemptEvidence(scheduler_state="COMPLETED", exit_code=0), "launch_failed"),
+    # Slurm itself (root) gives up a job that may not be requeued when a prolog fails; a person's
+    # scancel of a pending job names no nodes
+    (AttemptEvidence(scheduler_state="CANCELLED", cancelled_by="0", nodes="a1"), "launch_failed"),
+    (AttemptEvidence(scheduler_state="CANCELLED", cancelled_by="0"), "user_cancelled"),
+    (AttemptEvidence(scheduler_state="CANCELLED", cancelled_by="1000", nodes="a1"), "user_cancelled"),
+    (seen(scheduler_state="CANCELLED", cancelled_by="0", nodes="a1"), "user_cancelled"),
+    (seen(scheduler_state="REQUEUED"), "requeued"),
     # a bare code or signal, or nothing, proves little
     (seen(scheduler_state="FAILED", exit_code=1), "unknown"),
     (seen(scheduler_state="FAILED", exit_code=137), "unknown"),
