@@ -45,7 +45,7 @@ def run(stage: Stage) -> int:
     split = str(stage.spec.get("split") or "test")
     if split not in data.meta["splits"]:
         raise ConfigFault(
-            f"split {split!r} is not in the dataset (it has {', '.join(data.meta['splits'])})",
+            f"split {split!r} is not in the dataset (it has {', '.join(sorted(data.meta['splits']))})",
             hint="choose one of those, or give the text stage a fraction for it",
         )
     if trained.meta["data"]["tokenizer"] != data.files["tokenizer.json"]["sha256"]:

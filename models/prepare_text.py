@@ -63,8 +63,16 @@ def run(stage: Stage) -> int:
         return COMPLETE  # one process builds; a launcher may have started more
     if stage.complete(KIND):
         return already_complete(stage, KIND)
+    try:
+        return _build(stage)
+    except _Stopped:
+        say("text: asked to stop; nothing is kept of a half-built dataset, the next attempt starts over")
+        return PROGRESS_MADE
+
+
+def _build(stage: Stage) -> int:
     started = time.monotonic()
-    spec = stage.spec
+    spec, watch = stage.spec, _Watch(stage)
     vocab_size = _whole(spec, "vocab_size", 1024, tokenizer.SMALLEST_VOCAB) or 0
     seed = _whole(spec, "seed", 1234, 0) or 0
     max_bytes = _whole(spec, "max_bytes", None, 1)
@@ -74,7 +82,7 @@ def run(stage: Stage) -> int:
     skipped = sources.Skipped()
     documents = [
         splits.Document(splits.digest(text), len(text.encode("utf-8")))
-        for text in _watched(stage, sources.read_documents(files, skipped), "read")
+        for text in watch(sources.read_documents(files, skipped), "read")
     ]
     if skipped.total:
         say(
@@ -86,28 +94,24 @@ def run(stage: Stage) -> int:
     say(f"text: {len(placed)} documents kept, {copies} copies of others left out")
 
     meta: dict[str, Any] = {}
-    try:
-        with stage.new_artifact(KIND, meta) as directory:
-            say(f"text: training a byte-level BPE with {vocab_size} entries on the train split")
-            train_texts = (text for text, _ in _placed(files, placed, only="train"))
-            bpe = tokenizer.train(_watched(stage, train_texts, "tokenizer input"), vocab_size)
-            bpe.save(str(directory / "tokenizer.json"))
-            counts = _write_splits(stage, files, placed, bpe, directory)
-            meta.update(
-                splits=counts,
-                vocab_size=bpe.get_vocab_size(),
-                eod=tokenizer.EOD_ID,
-                tokenizer="tokenizer.json",
-                seed=seed,
-                fractions=fractions,
-                files=len(files),
-                copies_left_out=copies,
-                skipped={k: v for k, v in vars(skipped).items() if k != "examples"},
-            )
-            (directory / "dataset.json").write_text(json.dumps(meta, indent=1, sort_keys=True) + "\n")
-    except _Stopped:
-        say("text: asked to stop; the half-built dataset is discarded, the next attempt starts over")
-        return PROGRESS_MADE
+    with stage.new_artifact(KIND, meta) as directory:
+        say(f"text: training a byte-level BPE with {vocab_size} entries on the train split")
+        train_texts = (text for text, _ in _placed(files, placed, only="train"))
+        bpe = tokenizer.train(watch(train_texts, "tokenizer input"), vocab_size)
+        bpe.save(str(directory / "tokenizer.json"))
+        counts = _write_splits(watch, files, placed, bpe, directory)
+        meta.update(
+            splits=counts,
+            vocab_size=bpe.get_vocab_size(),
+            eod=tokenizer.EOD_ID,
+            tokenizer="tokenizer.json",
+            seed=seed,
+            fractions=fractions,
+            files=len(files),
+            copies_left_out=copies,
+            skipped={k: v for k, v in vars(skipped).items() if k != "examples"},
+        )
+        (directory / "dataset.json").write_text(json.dumps(meta, indent=1, sort_keys=True) + "\n")
     total: dict[str, Any] = {
         key: sum(part[key] for part in counts.values()) for key in ("documents", "tokens", "bytes")
     }
@@ -134,7 +138,7 @@ def _placed(
 
 
 def _write_splits(
-    stage: Stage, files: Sequence[Path], placed: Mapping[bytes, str], bpe: Any, directory: Path
+    watch: _Watch, files: Sequence[Path], placed: Mapping[bytes, str], bpe: Any, directory: Path
 ) -> dict[str, dict[str, int]]:
     from .runtime import prepare
 
@@ -154,26 +158,36 @@ def _write_splits(
                 size += len(text.encode("utf-8"))
                 yield text
 
-        for ids in tokenizer.encode_all(bpe, _watched(stage, texts(), f"tokenized ({name})")):
+        for ids in tokenizer.encode_all(bpe, watch(texts(), f"tokenized ({name})")):
             writer.add(ids)
         writer.close()
         counts[name] = {"documents": writer.documents, "tokens": writer.tokens, "bytes": size}
     return counts
 
 
-def _watched(stage: Stage, texts: Iterator[str], doing: str) -> Iterator[str]:
-    """Pass texts through; a progress line now and then, and the stop file."""
-    last = time.monotonic()
-    size = 0
-    for documents, text in enumerate(texts, 1):
-        if stage.work.should_stop():
-            raise _Stopped
-        size += len(text)
-        if time.monotonic() - last >= _EVERY_S:
-            last = time.monotonic()
-            say(f"text: {doing}: {documents} documents, {size / 1e6:.1f} MB")
-        stage.work.report(step=documents, section=doing)
-        yield text
+class _Watch:
+    """Passes texts through: a progress line now and then, and the stop file.
+
+    The step it reports counts documents over all passes, so that it never goes back.
+    """
+
+    def __init__(self, stage: Stage) -> None:
+        self._work = stage.work
+        self._step = 0
+
+    def __call__(self, texts: Iterator[str], doing: str) -> Iterator[str]:
+        last = time.monotonic()
+        size = 0
+        for documents, text in enumerate(texts, 1):
+            if self._work.should_stop():
+                raise _Stopped
+            size += len(text)
+            if time.monotonic() - last >= _EVERY_S:
+                last = time.monotonic()
+                say(f"text: {doing}: {documents} documents, {size / 1e6:.1f} MB")
+            self._step += 1
+            self._work.report(step=self._step, section=doing)
+            yield text
 
 
 if __name__ == "__main__":

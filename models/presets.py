@@ -32,8 +32,8 @@ PRESETS: Final[dict[str, dict[str, Any]]] = {
     # Made for the quickstart: learns in minutes on two CPU cores (docs/stages.md has the figures).
     "tiny": {
         "num_layers": 4,
-        "hidden_size": 192,
-        "ffn_hidden_size": 512,
+        "hidden_size": 128,
+        "ffn_hidden_size": 336,
         "num_attention_heads": 4,
         "num_query_groups": 2,
         "untie_embeddings_and_output_weights": False,

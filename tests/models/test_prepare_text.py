@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from models.data.indexed import read_tokens
-from models.data.tokenizer import load
+from models.data.tokenizer import load, train
 from tests.models.programs import Program
 
 SPEC = {"kind": "text", "vocab_size": 300, "split": {"valid": 0.1, "test": 0.1}}
@@ -99,5 +100,21 @@ def test_stopped_while_building_leaves_nothing_and_can_go_on(tmp_path: Path, cor
     stop.touch()
     program = Program("prepare_text", tmp_path / "s", {**SPEC, "inputs": str(corpus)}, {})
     done = program.run(TRAINMASTER_STOP_FILE=str(stop))
-    assert done.returncode == 75
+    assert done.returncode == 75, done.stderr
     assert not program.artifact.exists()
+    stop.unlink()
+    assert program.run(TRAINMASTER_STOP_FILE=str(stop)).returncode == 0
+
+
+def test_a_stop_passes_through_the_tokenizers_training() -> None:
+    """The trainer is native code: an exception of the iterator must come out as itself."""
+
+    class Stop(Exception):
+        pass
+
+    def texts() -> Iterator[str]:
+        yield "some text " * 10
+        raise Stop
+
+    with pytest.raises(Stop):
+        train(texts(), 300)
