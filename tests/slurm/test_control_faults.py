@@ -80,7 +80,7 @@ def test_twenty_submitters_killed_at_twenty_points_leave_one_job_a_link(
     person = Person(slurm_workdir, environment(slurm_env), settle_s=1)
     killed = 0
     for seed in range(1, 21):
-        path = person.write(counter(f"crash{seed}", steps=2, args=("--step-s", "0.01")))
+        path = person.write(counter(f"crash{seed}", steps=60, args=("--step-s", "0.1")))
         argv = ("submit", str(path), "--cluster", "alpha", "--offline", "--json")
         first = person.run(*argv, check=False, env={"TRAINMASTER_CRASH_AT": str(seed)})
         killed += first.returncode == -9
