@@ -134,6 +134,9 @@ def test_without_gpus_every_rank_gets_a_core(tmp_path: Path) -> None:
 
 
 def test_stage_json_is_what_the_launcher_reads(plan: RunPlan, tmp_path: Path) -> None:
+    # The user's command runs where their file is; our own programs in the stage's directory.
+    workdirs = {s.name: s.stage_config["launch"]["workdir"] for s in plan.stages}
+    assert workdirs == {"data": None, "train": None, "test": None, "prepare": str(tmp_path)}
     for stage in plan.stages:
         path = tmp_path / f"{stage.name}.json"
         path.write_text(json.dumps(stage.stage_config))
@@ -146,6 +149,7 @@ def test_stage_json_is_what_the_launcher_reads(plan: RunPlan, tmp_path: Path) ->
         assert config.budgets == stage.budgets
         assert config.launch.env == {"A": "1"}
         assert config.launch.python == "/opt/tm/python"
+        assert config.launch.workdir == workdirs[stage.name]
     train = plan.stage("train").stage_config
     assert train["launch"]["program"] == ["-m", "models.pretrain"] and train["launch"]["argv"] is None
     assert (train["launch"]["ranks_per_node"], train["launch"]["startup_s"]) == (4, 90)
