@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from resiliency import artifact, exitcodes, policy
@@ -95,6 +96,11 @@ def ended(segment: Segment, ends: Sequence[RankEnd]) -> int:
         wall_used_s=sum(past.wall_s for past in history),
     )
     decision = policy.decide(verdict, history, segment.config.budgets, capacity)
+    if attempt.cancelled_by_us and decision.rule != "complete":
+        # A left-over of ours that had just started: its end says nothing about the stage.
+        reason = "cancelled by Trainmaster, no longer needed"
+        verdict = replace(verdict, category="planned_rollover", reason=reason)
+        decision = policy.Decision(Action.NONE, "left-over", reason, "planned_rollover")
     jobs = _carry_out(segment, state, stage, decision)
     reason = "; ".join([_reason(verdict.reason, said), *segment.notes])
     _finished(

@@ -37,8 +37,9 @@ def cancelled(segment: Segment) -> None:
         say(str(error))
         return
     stage = state.stage(segment.config.name)
-    if stage.terminal:
-        return
+    mine = stage.submissions.get(segment.token)
+    if stage.terminal or (mine is not None and mine.cancelled):
+        return  # it was not a person: we cancelled this link ourselves, and journaled it before
     reason = "cancelled by a person (scancel); not retried"
     data = {
         "epoch": stage.epoch,

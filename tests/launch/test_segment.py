@@ -316,6 +316,22 @@ def test_term_is_a_persons_or_a_preemption(run_dir: RunDir, state: str, reason: 
         assert run_dir.one("stage.stopped").data["rule"] == "user-cancelled"
 
 
+def test_a_left_over_that_we_cancel_ourselves_does_not_stop_the_stage(run_dir: RunDir) -> None:
+    run_dir.stage(argv=["bash", "-c", SAVES])
+    for link, job in ((1, "17"), (2, "18")):
+        run_dir.queue(link, job)
+    (run_dir.root / "state").write_text("CANCELLED")
+    segment = run_dir.start(program=WITH_CONTROL)
+    until(lambda: running(run_dir))
+    token = contract.token(RUN_ID, "work", 1)
+    run_dir.tell(("link.cancelled", {"token": token, "job_id": "17", "reason": "x"}, {"stage": "work"}))
+    segment.send(signal.SIGTERM)
+    assert segment.wait() == 75
+    assert not run_dir.has("stage.stopped")
+    assert run_dir.one("attempt.finished").data["category"] == "planned_rollover"
+    assert not (run_dir.root / "cancelled").exists()
+
+
 def test_a_second_term_shortens_the_grace(run_dir: RunDir) -> None:
     run_dir.stage(argv=["bash", "-c", "trap '' TERM; echo ready; while :; do sleep 0.2; done"], grace_s=600)
     (run_dir.root / "state").write_text("PREEMPTED")
