@@ -65,7 +65,7 @@ def prepare(
     runner, now = SystemRunner(), SystemClock().wall()
     profiles = load_profiles(home.root)
     loaded = load_experiment(path, overrides, profiles=profiles, cluster=cluster, runner=runner)
-    profile = resolve_profile(cluster or loaded.experiment.cluster, profiles, runner)
+    profile = loaded.profile or resolve_profile(cluster or loaded.experiment.cluster, profiles, runner)
     record = make_record(
         loaded,
         profile,
@@ -86,10 +86,11 @@ def prepare(
 
 
 def missing_environment(plan: RunPlan) -> list[str]:
-    """Variables named by ``env_from`` that this environment does not have."""
+    """Variables that a stage names in ``env_from`` and this environment does not have. A site's
+    ``pass_env`` is what to pass where it is set."""
     faults = []
     for stage in plan.stages:
-        for name in stage.job(1).env_from:
+        for name in stage.spec["env_from"]:
             if name not in os.environ:
                 faults.append(
                     f"stage {stage.name}: env_from names {name}, which is not set here; "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import resources
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +17,8 @@ EXAMPLE = "Example: python -m orchestrator init quickstart my-experiment.yaml"
 
 def starters() -> dict[str, str]:
     """Name → first comment line of each starter experiment shipped in ``templates/experiments``."""
+    from importlib import resources
+
     found = {}
     for item in sorted(resources.files("templates").joinpath("experiments").iterdir(), key=lambda i: i.name):
         if item.name.endswith(".yaml"):
@@ -34,6 +35,8 @@ def command(
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
     """Write a starter experiment to edit; without a name, list what there is."""
+    from importlib import resources
+
     with errors_shown():
         known = starters()
         if starter is None:
@@ -45,7 +48,8 @@ def command(
             raise NotFound(f"no starter {starter!r}", hint=f"one of: {', '.join(known)}")
         text = (
             resources.files("templates")
-            .joinpath("experiments").joinpath(f"{starter}.yaml")
+            .joinpath("experiments")
+            .joinpath(f"{starter}.yaml")
             .read_text(encoding="utf-8")
         )
         target = output or Path(f"{starter}.yaml")

@@ -9,7 +9,11 @@ import typer
 
 from .common import HomeOption, JsonOption, emit, errors_shown, home_of, note, say
 
-app = typer.Typer(no_args_is_help=True, help="The ledger: check it, rebuild it from the journals, export it.")
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="The ledger: check it, rebuild it from the journals, export it.",
+)
 
 RootOption = Annotated[
     list[Path] | None,

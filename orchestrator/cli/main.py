@@ -26,11 +26,11 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,  # its tracebacks print local variables, secrets among them
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     help="One experiment file becomes a chain of Slurm jobs, kept going until it is done.\n\n"
     "First steps: `init` writes a starter experiment, `plan` shows what would be "
     "submitted, `submit --wait` runs it, `status` and `logs` say how it goes.",
-    rich_markup_mode="rich",
+    rich_markup_mode=None,  # its help loads a Markdown renderer: half of a cold start
 )
 
 for module in (

@@ -12,6 +12,7 @@ from .common import HomeOption, JsonOption, cell, console, emit, errors_shown, h
 from .show import clock_time, duration, style, totals
 
 if TYPE_CHECKING:
+    from ..home import Home
     from ..session import Session
 
 EXAMPLE = "Example: python -m orchestrator status quickstart --follow"
@@ -44,18 +45,19 @@ def command(
     Unfinished runs are reconciled first, as `tick` does, unless --no-refresh.
     """
     with errors_shown():
-        from ..session import Session
-
-        session = Session(home_of(home))
+        where = home_of(home)
         if run is None and not follow:
             if exit_code:
                 raise TrainmasterError(
                     "--exit-code needs a RUN", hint="python -m orchestrator status RUN --exit-code"
                 )
-            problems = session.reconcile(session.active(), lock_wait_s=2.0).problems if refresh else []
-            _list(session, everything=everything, json=json)
+            problems = _refresh(where) if refresh else []
+            _list(where, everything=everything, json=json)
             _notes(problems)
             return
+        from ..session import Session
+
+        session = Session(where)
         found = session.find(run)
         if follow:
             from .follow import follow as follow_run
@@ -64,6 +66,16 @@ def command(
         word = _one(session, found, refresh=refresh, json=json)
         if exit_code:
             raise typer.Exit({"complete": 0, "stopped": 10, "cancelled": 10}.get(word, 11))
+
+
+def _refresh(home: Home) -> list[str]:
+    """Reconcile what is not finished; costs nothing where there is nothing."""
+    if not home.active_run_dirs():
+        return []
+    from ..session import Session
+
+    session = Session(home)
+    return session.reconcile(session.active(), lock_wait_s=2.0).problems
 
 
 def _notes(problems: list[str]) -> None:
@@ -93,13 +105,13 @@ def _one(session: Session, found: Any, *, refresh: bool, json: bool) -> str:
     return state.status
 
 
-def _list(session: Session, *, everything: bool, json: bool) -> None:
+def _list(home: Home, *, everything: bool, json: bool) -> None:
     from metrics.ledger import Ledger
     from metrics.ledger.queries import list_runs, stages_of
 
     rows, stages = [], {}
-    if session.home.ledger.exists():
-        with Ledger.open(session.home.ledger, readonly=True) as ledger:
+    if home.ledger.exists():
+        with Ledger.open(home.ledger, readonly=True) as ledger:
             rows = list_runs(ledger, limit=None if everything else 20)
             stages = stages_of(ledger, [row.run_id for row in rows])
     if json:

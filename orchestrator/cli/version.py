@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-from importlib import metadata
 
 from .. import __version__
 from .common import JsonOption, emit, say
@@ -21,6 +20,8 @@ _PACKAGES = (
 
 
 def _installed(name: str) -> str | None:
+    from importlib import metadata
+
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
