@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ from resiliency.workload import Workload
 from .settings import ConfigFault, DataFault
 
 ARTIFACT = "artifact"
+LAST_WORDS_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -152,6 +154,9 @@ def main(program: Callable[[Stage], int], description: str, argv: list[str] | No
         if stage is not None:
             category = getattr(error, "category", "storage_io")
             stage.work.error(category, error.message, error.hint)
+        if rank > 0:
+            # A launcher ends all ranks when the first one exits: let rank 0 write its words down.
+            time.sleep(LAST_WORDS_S)
         return error.exit_code
     finally:
         if stage is not None:
