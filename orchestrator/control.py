@@ -8,7 +8,7 @@ a look that got no answer. ``tests/orchestrator/test_control.py``; crash safety 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from resiliency import artifact, durable
@@ -76,6 +76,7 @@ def reconcile(
         states = [look.state for look in looks.values()]
         seen, began = _observe(scheduler, states, wanted.values(), clock)
         report.problems += seen.problems
+        room = _Room.of(members, looks)
         for run in members:
             try:
                 with durable.locked(run.paths.lock, wait_s=lock_wait_s, what=f"run {run.id}"):
@@ -87,6 +88,7 @@ def reconcile(
                             seen,
                             began,
                             wanted[run.id],
+                            room,
                             act=act,
                             clock=clock,
                             on_outcome=on_outcome,
@@ -162,6 +164,45 @@ def expects(state: RunState) -> bool:
     return bool(wanted.job_ids or wanted.tokens)
 
 
+@dataclass
+class _Room:
+    """How many more of our jobs a site's ``max_queued_jobs`` lets into the queue, over the runs at hand."""
+
+    free: dict[str, int]  # profile key -> jobs
+
+    @classmethod
+    def of(cls, members: Sequence[Run], looks: Mapping[str, View]) -> _Room:
+        free: dict[str, int] = {}
+        for run in members:
+            most = run.plan.profile.max_queued_jobs
+            if most is not None:
+                key = run.record.profile_key
+                live = sum(len(stage.live_links()) for stage in looks[run.id].state.stages.values())
+                free[key] = free.get(key, most) - live
+        return cls(free)
+
+    def limit(self, acts: Sequence[adv.Act], run: Run, notes: list[str]) -> list[adv.Act]:
+        """``acts`` without the links there is no room for; says so once."""
+        key = run.record.profile_key
+        if key not in self.free:
+            return list(acts)
+        kept: list[adv.Act] = []
+        left_out = 0
+        for one in acts:
+            if isinstance(one, adv.SubmitLink):
+                if self.free[key] <= 0:
+                    left_out += 1
+                    continue
+                self.free[key] -= 1
+            kept.append(one)
+        if left_out:
+            most = run.plan.profile.max_queued_jobs
+            notes.append(
+                f"waiting for room in the queue: {left_out} link(s) more than max_queued_jobs = {most}"
+            )
+        return kept
+
+
 def _observe(
     scheduler: Scheduler, states: Iterable[RunState], wanted: Iterable[_Wanted], clock: Clock
 ) -> tuple[Observation, float]:
@@ -181,6 +222,7 @@ def _advance_run(
     seen: Observation,
     began: float,
     wanted: _Wanted,
+    room: _Room,
     *,
     act: bool,
     clock: Clock,
@@ -210,6 +252,7 @@ def _advance_run(
                     artifact_ok=lambda name: artifact_ok(run, name),
                     decided=view.decided,
                 )
+                acts = room.limit(acts, run, report.notes)
                 if not acts:
                     break
                 report.acts += acts

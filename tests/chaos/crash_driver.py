@@ -17,7 +17,7 @@ import traceback
 from pathlib import Path
 
 import orchestrator.prepare
-import orchestrator.spec.load  # noqa: F401  (loaded before the forks)
+import orchestrator.spec.load
 from orchestrator import lifecycle, submit
 from orchestrator.control import read_state
 from orchestrator.home import Home
@@ -103,8 +103,8 @@ def one(seed: int, base: Path) -> dict[str, object]:
     for number in range(rng.randint(1, 3)):
         verb = "submit" if number == 0 else rng.choice(["submit", "tick"])
         # Seeds walk through every point in turn; repeated crashes take random ones.
-        at = seed if number == 0 else rng.randint(1, 30)
-        at = (at - 1) % 40 + 1
+        at = seed if number == 0 else rng.randint(1, 45)
+        at = (at - 1) % 60 + 1
         code = command(home, verb, str(at))
         verbs.append([verb, at, code])
         crashes += code == -9

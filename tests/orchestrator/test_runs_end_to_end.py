@@ -225,7 +225,11 @@ def test_a_secret_passed_by_name_is_in_no_file_and_in_the_job(person: Person) ->
             "use": {
                 "kind": "command",
                 # The job proves that it has the value without writing it.
-                "run": ["bash", "-c", '[ "$(printf %s "$WANDB_API_KEY" | wc -c)" = 23 ] && echo "length is right"'],
+                "run": [
+                    "bash",
+                    "-c",
+                    '[ "$(printf %s "$WANDB_API_KEY" | wc -c)" = 23 ] && echo "length is right"',
+                ],
                 "env_from": ["WANDB_API_KEY"],
             }
         },
@@ -289,6 +293,19 @@ def test_a_full_disk_is_named_and_nothing_is_half_submitted(person: Person) -> N
         subprocess.run(["umount", "-l", str(small)], check=True)
 
 
+def test_a_sites_limit_on_queued_jobs_is_kept_and_said(person: Person) -> None:
+    person.profiles({"here": {"scheduler": "local", "max_queued_jobs": 2}})
+    experiment = counter(steps=5)
+    count = experiment["stages"].pop("count")
+    experiment["stages"] = {f"s{number}": count for number in range(3)}
+    done = person.run("submit", str(person.write(experiment)), "--cluster", "here")
+    assert "max_queued_jobs = 2" in done.stderr
+    with sqlite3.connect(person.home / "local" / "queue.db") as db:
+        assert db.execute("SELECT count(*) FROM job").fetchone() == (2,)
+    run = json.loads(person.run("status", "--json").stdout)["runs"][0]["run_id"]
+    assert person.finish(run)["status"] == "complete"
+
+
 def test_a_clean_dry_run_writes_nothing(person: Person) -> None:
     path = person.write(counter())
     before = sorted(p.name for p in person.home.iterdir())
@@ -298,6 +315,20 @@ def test_a_clean_dry_run_writes_nothing(person: Person) -> None:
 
 
 def test_help_has_an_example_for_every_verb(person: Person) -> None:
-    verbs = ["init", "validate", "plan", "submit", "status", "logs", "cancel", "resume", "tick", "doctor", "clusters", "schema", "version"]
+    verbs = [
+        "init",
+        "validate",
+        "plan",
+        "submit",
+        "status",
+        "logs",
+        "cancel",
+        "resume",
+        "tick",
+        "doctor",
+        "clusters",
+        "schema",
+        "version",
+    ]
     for verb in (*verbs, "ledger check", "ledger rebuild", "ledger export"):
         assert "Example" in person.run(*verb.split(), "--help").stdout, verb

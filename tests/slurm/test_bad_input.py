@@ -62,7 +62,7 @@ def test_a_controller_that_is_down_is_named_and_the_run_goes_on_when_it_is_back(
     slurm_cluster.kill_controller()
     offline = person.run("submit", str(path), "--cluster", "alpha", "--offline", "--json", check=False)
     assert offline.returncode == 4
-    assert "controller" in offline.stderr and "tick" in offline.stderr
+    assert "slurmctld" in offline.stderr and "tick" in offline.stderr
     doctor = person.run("doctor", "--cluster", "alpha", check=False)
     assert doctor.returncode == 1 and "FAIL" in doctor.stdout
     slurm_cluster.start_controller()
@@ -77,7 +77,7 @@ def test_a_login_node_without_sacct_and_scontrol_will_do(
 ) -> None:
     tools = slurm_workdir / "bin"
     tools.mkdir()
-    for name in ("sbatch", "squeue", "scancel", "srun"):
+    for name in ("sbatch", "squeue", "scancel", "srun", "sinfo"):
         (tools / name).symlink_to(shutil.which(name) or "")
     for name in ("bash", "sh", "env", "cat", "sleep", "id", "ls"):
         (tools / name).symlink_to(shutil.which(name) or "")
