@@ -131,10 +131,12 @@ def test_a_requeued_job_shows_its_history_attempt_by_attempt(
     assert rows[1]["resumed_from"] >= 5
 
 
-def test_a_prolog_failure_drains_the_node_and_the_held_job_goes_on_elsewhere(
-    slurm_cluster, slurm_env: dict[str, str], slurm_workdir: Path
+@pytest.mark.parametrize("requeue", [True, False], ids=["requeued and held", "given up"])
+def test_a_prolog_failure_drains_the_node_and_the_work_goes_on_elsewhere(
+    slurm_cluster, slurm_env: dict[str, str], slurm_workdir: Path, requeue: bool
 ) -> None:
-    person = Person(slurm_workdir, environment(slurm_env), requeue=True)
+    """Slurm holds a job that may be requeued (it is released), and ends one that may not."""
+    person = Person(slurm_workdir, environment(slurm_env), requeue=requeue)
     slurm_cluster.fail_prolog("a1")
     run = person.submit(
         counter(
