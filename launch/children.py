@@ -51,7 +51,11 @@ def ends_so_far(started: Sequence[Started], records: Records, *, final: bool = F
 
 
 def final_ends(started: Sequence[Started], records: Records, ranks: int) -> list[RankEnd]:
-    """After all have ended: what is unknown of a rank was lost, and a launcher's own failure counts."""
+    """After all have ended: what is unknown of a rank was lost.
+
+    ``ranks``: how many this node has. Once all of them have spoken, how their launcher ended says nothing:
+    ft_launcher ends with 1 after a TERM in spite of ranks that saved, and the agent may have ended it.
+    """
     ends = ends_so_far(started, records, final=True)
     for one in started:
         if one.process.rank is not None:
@@ -59,10 +63,9 @@ def final_ends(started: Sequence[Started], records: Records, ranks: int) -> list
         if one.killed:
             # Ranks without a word of their own were killed with their launcher.
             ends = [replace(e, killed=e.killed or (e.code == LOST and not e.summary)) for e in ends]
-            if len(ends) >= ranks:
-                continue  # every rank has spoken; that the launcher was slow to leave says nothing
-        code = exitcodes.from_returncode(one.popen.returncode or 0)
-        if not ends or (code != exitcodes.COMPLETE and not any(end.failed for end in ends)):
+        if len(ends) < ranks:
+            code = exitcodes.from_returncode(one.popen.returncode or 0)
             at = one.ended_at or time.time()
-            ends.append(RankEnd(None, code, at, killed=one.killed, node=records.node))
+            # A launcher that says 0 although ranks are missing never started them.
+            ends.append(RankEnd(None, code or 1, at, killed=one.killed, node=records.node))
     return ends

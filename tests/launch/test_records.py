@@ -7,7 +7,11 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
+
+from launch.children import Started, final_ends
 from launch.records import LOST, Records
+from launch.roles import Process
 
 from .conftest import until
 
@@ -64,3 +68,27 @@ def test_torn_records_are_passed_over(tmp_path: Path) -> None:
     (tmp_path / "0.0.start").write_text("{")
     (tmp_path / "1.0.start").write_text("[]")
     assert Records(tmp_path, "n").ends(final=True) == {}
+
+
+def launched(code: int) -> Started:
+    popen = subprocess.Popen(["sh", "-c", f"exit {code}"])
+    popen.wait()
+    return Started(Process([], {}), popen, ended_at=9.0)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "launcher", "codes"),
+    [
+        (2, 1, [75, 75]),  # ft_launcher after a TERM, in spite of ranks that saved
+        (3, 1, [75, 75, 1]),  # one rank never started
+        (3, 0, [75, 75, 1]),
+    ],
+)
+def test_once_all_ranks_have_spoken_their_launcher_is_not_asked(
+    tmp_path: Path, ranks: int, launcher: int, codes: list[int]
+) -> None:
+    for rank in (0, 1):
+        write(tmp_path, rank, 0, "start")
+        write(tmp_path, rank, 0, "end", code=75)
+    ends = final_ends([launched(launcher)], Records(tmp_path, "n"), ranks)
+    assert [end.code for end in ends] == codes
