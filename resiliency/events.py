@@ -23,7 +23,7 @@ TYPES: Final[dict[str, str]] = {
     "submission.intent": "about to submit: token, stage, link, cluster, epoch, script_sha256",
     "submission.accepted": "a job exists: token, job_id, via (submit or lookup)",
     "submission.rejected": "definitely refused, no job exists: token, reason",
-    "submission.uncertain": "the answer was lost: token, reason, looked_up (a conclusive look-up found nothing)",
+    "submission.uncertain": "the answer was lost: token, reason, looked_up (a look-up found nothing)",
     "submission.absent": "looked up and proved not to exist: token",
     "job.observed": "the scheduler's word changed: token, job_id, restart_count, state, exit_code, signal, "
     "reason, nodes, submitted_at, started_at, ended_at",

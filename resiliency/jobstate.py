@@ -36,7 +36,7 @@ UNKNOWN: Final = "UNKNOWN"
 
 
 def normalise(text: str) -> str:
-    """``CANCELLED by 1000`` → ``CANCELLED``, ``cancelled+`` → ``CANCELLED``; anything unheard-of → UNKNOWN."""
+    """``CANCELLED by 1000`` → ``CANCELLED``, ``cancelled+`` → ``CANCELLED``; any other word → UNKNOWN."""
     words = text.strip().upper().rstrip("+").split()
     word = words[0].rstrip("+") if words else ""
     if word in PENDING or word in ACTIVE or word in ENDED or word == GONE:

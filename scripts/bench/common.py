@@ -99,7 +99,8 @@ def best_of(times: int, work: Callable[[], object]) -> float:
 
 
 _PEAK = """
-print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM:")), file=__import__("sys").stderr)
+import sys
+print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM:")), file=sys.stderr)
 """
 
 
