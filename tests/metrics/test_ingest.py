@@ -186,6 +186,23 @@ def test_a_number_used_twice_gives_the_same_row_in_either_order(tmp_path: Path) 
     assert found[0] == found[1]
 
 
+def test_the_furthest_step_of_a_number_used_twice_is_that_of_the_event_kept(tmp_path: Path) -> None:
+    def event(seq: int, step: int) -> Event:
+        return Event("progress", RUN, "w", seq, 1.0, 1.0, "train", "c1/7.0", data={"step": step})
+
+    run_dir = write(tmp_path / RUN, {"a": lines([event(1, 9), event(2, 7)])})
+    with Ledger.open(tmp_path / "ledger.db") as ledger:
+        ledger.ingest_run(run_dir)
+        assert ledger.rows("SELECT step FROM attempt")[0][0] == 9
+        write(run_dir, {"b": lines([event(1, 5)])})
+        ledger.ingest_run(run_dir)
+        events, _ = journal.read_run(RunPaths(run_dir).journal)
+        assert ledger.rows("SELECT step FROM attempt")[0][0] == 7
+        assert fold(events).stages["train"].attempts["c1/7.0"].step == 7
+        live = dump(ledger)
+    assert live == fresh(run_dir, tmp_path)
+
+
 def test_progress_does_not_read_the_old_progress_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

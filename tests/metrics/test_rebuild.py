@@ -71,7 +71,8 @@ def test_any_old_file_is_replaced(tmp_path: Path, damage: str) -> None:
     assert dump(path) == live
 
 
-def test_a_crash_s_rollback_journal_is_not_played_into_the_new_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("old_file", ["kept", "deleted"])
+def test_a_crash_s_rollback_journal_is_not_played_into_the_new_file(tmp_path: Path, old_file: str) -> None:
     run_dir = make_run(tmp_path)
     path = tmp_path / "ledger.db"
     with Ledger.open(path) as ledger:
@@ -87,6 +88,8 @@ os.kill(os.getpid(), signal.SIGKILL)
     done = subprocess.run([sys.executable, "-c", code], check=False)
     assert done.returncode == -signal.SIGKILL
     assert path.with_name("ledger.db-journal").stat().st_size > 0
+    if old_file == "deleted":  # by somebody who wanted to start anew
+        path.unlink()
     rebuild(tmp_path)
     assert not path.with_name("ledger.db-journal").exists()
     assert dump(path) == live
