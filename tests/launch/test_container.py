@@ -7,7 +7,7 @@ import pytest
 from launch.container import container_srun_args, container_wrap
 from resiliency.errors import SpecError
 
-PYXIS = {"runtime": "pyxis", "image": "nvcr.io#nvidia/pytorch:25.01", "mounts": ["/data:/data:ro", "/s:/t"]}
+PYXIS = {"runtime": "pyxis", "image": "images.example#team/pytorch:25.01", "mounts": ["/data:/data:ro", "/s:/t"]}
 APPTAINER = {
     "runtime": "apptainer",
     "image": "/img/x.sif",
@@ -23,13 +23,13 @@ def test_without_a_container_the_command_is_left_alone() -> None:
 
 def test_pyxis_is_a_matter_of_srun() -> None:
     assert container_srun_args(PYXIS, workdir="/w d", env_names=["A", "B"]) == [
-        "--container-image=nvcr.io#nvidia/pytorch:25.01",
+        "--container-image=images.example#team/pytorch:25.01",
         "--container-mounts=/data:/data:ro,/s:/t",
         "--container-workdir=/w d",
         "--container-env=A,B",
     ]
     assert container_srun_args({**PYXIS, "mounts": [], "extra_args": ["--container-writable"]}) == [
-        "--container-image=nvcr.io#nvidia/pytorch:25.01",
+        "--container-image=images.example#team/pytorch:25.01",
         "--container-writable",
     ]
     assert container_wrap(PYXIS, ["a"]) == ["a"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 
-from tests.orchestrator.builders import RUN, Chain, Story
 from orchestrator.advance import (
     CancelLink,
     CompleteStage,
@@ -19,6 +18,7 @@ from orchestrator.advance import (
 from resiliency import contract
 from resiliency.policy import Budgets
 from resiliency.state import fold
+from tests.orchestrator.builders import RUN, Chain, Story
 
 DATA = Chain("data", lookahead=1, max_links=3)
 TRAIN = Chain("train", needs=("data",))

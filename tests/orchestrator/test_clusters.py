@@ -36,7 +36,7 @@ big:
   account: proj
   gpus_per_node: 8
   runs_dir: /scratch/me
-  container: {runtime: pyxis, image: nvcr.io#nvidia/pytorch, mounts: /scratch:/scratch}
+  container: {runtime: pyxis, image: images.example#team/pytorch, mounts: /scratch:/scratch}
   environment:
     python: /opt/tm/bin/python
     modules: [cuda, gcc/13]
@@ -78,7 +78,7 @@ def test_a_site_file(tmp_path: Path) -> None:
     big = profiles["big"]
     assert (big.cluster, big.cluster_name, big.partition, big.account) == ("alpha", "alpha", "gpu", "proj")
     assert big.environment == Environment("/opt/tm/bin/python", ("cuda", "gcc/13"), ("ulimit -l unlimited",))
-    assert big.container == Container("pyxis", "nvcr.io#nvidia/pytorch", ("/scratch:/scratch",))
+    assert big.container == Container("pyxis", "images.example#team/pytorch", ("/scratch:/scratch",))
     assert (big.pass_env, big.exclude) == (("HF_TOKEN",), ("bad[1-3]",))
     assert (big.advance, big.requeue, big.signal_early_s) == ("tick", False, 45.0)
     desk = profiles["desk"]

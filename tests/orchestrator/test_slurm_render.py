@@ -57,7 +57,7 @@ JOBS = {
     "full": FULL,
     "pyxis": dataclasses.replace(
         MINIMAL,
-        container=Container("pyxis", "nvcr.io#nvidia/pytorch:25.01-py3", ("/data:/data:ro",)),
+        container=Container("pyxis", "images.example#team/pytorch:25.01", ("/data:/data:ro",)),
     ),
     "apptainer": dataclasses.replace(MINIMAL, container=Container("apptainer", "/images/t.sif")),
     "site": dataclasses.replace(MINIMAL, setup=("umask 007",), partition="train"),
