@@ -58,8 +58,9 @@ def reconcile(
     clock: Clock | None = None,
     lock_wait_s: float = 30.0,
     on_outcome: Callable[[submission.Outcome], None] = lambda outcome: None,
+    ledger: bool = True,
 ) -> Report:
-    """Bring ``runs`` forward. ``act=False`` observes and records only.
+    """Bring ``runs`` forward. ``act=False`` observes and records only; ``ledger=False`` leaves the index.
 
     A run whose lock is held by a live process is skipped with a note: that process is doing this.
     """
@@ -98,7 +99,8 @@ def reconcile(
                 report.runs.append(RunReport(run.id, notes=[error.message], state=looks[run.id].state))
             except TrainmasterError as error:
                 report.problems.append(f"{run.id}: {error}")
-    report.problems += index(home, runs)
+    if ledger:
+        report.problems += index(home, runs)
     report.seconds = time.monotonic() - started
     return report
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from launch.signals import JobControl
 from launch.supervisor import run_segment
+from resiliency import contract, durable
 from resiliency.errors import TrainmasterError
 
 
@@ -29,6 +30,33 @@ def _scheduler(run_dir: Path, home: Path) -> JobControl | None:
         return None
 
 
+def _advance(run_dir: Path, stage: str, home: Path) -> None:
+    """Where the site lets jobs submit (``advance: job``): queue what follows, as a login command would.
+
+    What cannot be done here is left to the next command on a login node. The ledger is not touched: nodes
+    of a cluster write journals only.
+    """
+    if durable.read_json(contract.RunPaths(run_dir).stage_config(stage)).get("advance") != "job":
+        return
+    from . import control
+    from .home import Home
+    from .runs import open_run
+    from .schedulers import open_scheduler
+
+    run = open_run(run_dir)
+    profile = run.record.profile()
+    scheduler = open_scheduler(profile, home=home)
+    report = control.reconcile(
+        Home.at(home), [run], scheduler_for=lambda _: scheduler, lock_wait_s=10.0, ledger=False
+    )
+    for one in report.runs:
+        for outcome in one.outcomes:
+            print(f"trainmaster: submit {outcome.token}: {outcome.word} {outcome.job_id or ''}", flush=True)
+        report.problems += one.notes
+    for problem in report.problems:
+        print(f"trainmaster: {problem}", file=sys.stderr, flush=True)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m orchestrator.segment",
@@ -41,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = parser.parse_args(argv)
     run_dir = given.run_dir.absolute()
     try:
-        return run_segment(
+        code = run_segment(
             run_dir,
             given.stage,
             given.link,
@@ -50,6 +78,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except TrainmasterError as error:
         print(f"trainmaster: {error}", file=sys.stderr, flush=True)
         return error.exit_code
+    try:
+        _advance(run_dir, given.stage, given.home)
+    except TrainmasterError as error:
+        # The attempt's own result stands; a login command does the rest.
+        print(f"trainmaster: could not go on from here: {error}", file=sys.stderr, flush=True)
+    return code
 
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@ The run does not depend on it: Ctrl-C ends the display only.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from resiliency.state import RunState
 
@@ -107,18 +108,25 @@ def _lines(session: Session, run: runs.Run) -> RunState:
     return _loop(session, run, show)
 
 
+def figures(result: Mapping[str, Any]) -> list[str]:
+    """Measured figures, a line each: ``bits per byte: unigram 3.704, model 1.944``."""
+
+    def shown(value: object) -> str:
+        return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+    lines = []
+    for name, value in dict(result.get("metrics") or {}).items():
+        if isinstance(value, Mapping):
+            value = ", ".join(f"{key} {shown(part)}" for key, part in value.items())
+        lines.append(f"{name.replace('_', ' ')}: {shown(value)}")
+    return lines
+
+
 def results(run: runs.Run, state: RunState) -> list[str]:
     """What a person wants to know at the end: measured figures, why it stopped, where the files are."""
     lines: list[str] = []
     for stage in state.stages.values():
-        metrics = stage.results.get("eval.result", {}).get("metrics", {})
-        for name, value in metrics.items():
-            if isinstance(value, (int, float)) and not isinstance(value, bool):
-                lines.append(
-                    f"{stage.name}: {name} = {value:.4f}"
-                    if isinstance(value, float)
-                    else f"{stage.name}: {name} = {value}"
-                )
+        lines += [f"{stage.name}: {text}" for text in figures(stage.results.get("eval.result", {}))]
         stop = stage.stopped or stage.held
         if stop and stage.completed is None:
             lines.append(f"{stage.name} {stage.status}: {stop.get('reason', '')} [{stop.get('rule', '')}]")

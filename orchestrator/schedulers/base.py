@@ -86,7 +86,8 @@ class Scheduler(Protocol):
         """One batched look: the number of scheduler calls does not grow with the number of jobs.
 
         ``tokens`` are looked up among jobs of any state submitted after ``since``. Never raises for
-        an unreachable scheduler: the Observation says what did not answer.
+        an unreachable scheduler: the Observation says what did not answer. ``cancelled_by`` is set as
+        soon as it is known, while the job is still ending: its supervisor asks why it got a TERM.
         """
         ...
 

@@ -108,9 +108,12 @@ def one(seed: int, base: Path) -> dict[str, object]:
         code = command(home, verb, str(at))
         verbs.append([verb, at, code])
         crashes += code == -9
-    final = [command(home, "submit", None)]
+    # Jobs that run may be done by now, and a finished experiment submitted again is a new run.
+    made = (home / "runs").exists() and any(not p.name.startswith(".") for p in (home / "runs").iterdir())
+    last = "tick" if cluster == "running" and made else "submit"
+    final = [command(home, last, None)]
     if rng.random() < 0.3:
-        final += [command(home, "submit", None), command(home, "tick", None)]
+        final += [command(home, last, None), command(home, "tick", None)]
     runs = [p for p in (home / "runs").iterdir() if not p.name.startswith(".")]
     session = Session(Home.at(home))
     statuses = []

@@ -43,6 +43,23 @@ def test_a_stage_rolls_over_by_wall_time_and_goes_on_where_it_saved(person: Pers
     assert [a["resumed_from"] for a in worked] == [0] + [a["step"] for a in worked[:-1]]
 
 
+def test_where_jobs_may_submit_a_chain_needs_no_login_command(person: Person) -> None:
+    person.profiles({"here": {"scheduler": "local", "advance": "job"}})
+    args = ("--step-s", "0.1", "--every", "1000")
+    one = chain(lookahead=1)
+    experiment = counter(steps=100, time_limit="8s", args=args, chain=one)
+    experiment["stages"]["after"] = {"kind": "command", "needs": "count", "run": ["true"]}
+    run = person.submit(experiment)
+    marker = person.home / "runs" / run / "stages" / "after" / "artifact" / "manifest.json"
+    end = time.monotonic() + 120
+    while not marker.exists():
+        assert time.monotonic() < end, person.story(run)
+        time.sleep(0.5)
+    done = person.finish(run)
+    assert done["status"] == "complete"
+    assert len([a for a in attempts(done) if a["gate"] == "go"]) >= 2
+
+
 def test_a_chain_that_saves_nothing_new_stops(person: Person) -> None:
     """It fails at the same step each time, with nothing saved: two equal failures are enough."""
     run = person.submit(counter(steps=50, args=("--fail-at", "3", "--every", "1000", "--step-s", "0.02")))

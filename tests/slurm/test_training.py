@@ -53,8 +53,9 @@ def test_the_three_stages_run_over_two_nodes_and_report_their_figures(
     trained = next(a for a in attempts(done, "pretrain") if a["category"] == "healthy")
     assert trained["step"] == 20 and "[" in trained["nodes"]  # a1, a2 as Slurm writes it: a[1-2]
     metrics = stage(done, "eval")["results"]["eval.result"]["metrics"]
-    bits = [value for name, value in metrics.items() if "bits_per_byte" in name]
-    assert bits and all(0 < value < 16 for value in bits)
+    bits = metrics["bits_per_byte"]
+    assert set(bits) == {"model", "unigram", "order3"} and all(0 < value < 16 for value in bits.values())
+    assert f"bits per byte: unigram {bits['unigram']:.4g}" in person.run("status", run).stdout
     run_dir = Path(done["run_dir"])
     manifest = json.loads((run_dir / "stages/pretrain/artifact/manifest.json").read_text())
     assert manifest["kind"] == "checkpoint"
