@@ -188,7 +188,8 @@ def test_a_number_used_twice_gives_the_same_row_in_either_order(tmp_path: Path) 
 
 def test_the_furthest_step_of_a_number_used_twice_is_that_of_the_event_kept(tmp_path: Path) -> None:
     def event(seq: int, step: int) -> Event:
-        return Event("progress", RUN, "w", seq, 1.0, 1.0, "train", "c1/7.0", data={"step": step})
+        # The second is the earlier one, so that it counts for nothing but its step.
+        return Event("progress", RUN, "w", seq, 3.0 - seq, 1.0, "train", "c1/7.0", data={"step": step})
 
     run_dir = write(tmp_path / RUN, {"a": lines([event(1, 9), event(2, 7)])})
     with Ledger.open(tmp_path / "ledger.db") as ledger:
