@@ -12,6 +12,8 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from resiliency.durable import file_mode
+
 _BLOCK = 1 << 16
 _LONGEST_LINE = 1 << 16
 
@@ -49,7 +51,8 @@ class Relay:
         try:
             if self._log < 0:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
-                self._log = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+                self._log = os.open(self.path, flags, file_mode(self.path.parent))
             view = memoryview(block)
             while view:
                 view = view[os.write(self._log, view) :]

@@ -78,6 +78,7 @@ def prepare(
     runs_root = Path(profile.runs_dir).expanduser() if profile.runs_dir else home.default_runs
     ready = Ready(loaded, profile, record, open_scheduler(profile, home=home.root), runs_root)
     ready.faults += missing_environment(ready.plan)
+    ready.warnings += unreachable_for_group(record, runs_root)
     if ask:
         facts: dict[str, Any] = dict(ready.scheduler.facts())
         ready.faults += check_against(facts, ready.plan)
@@ -97,3 +98,16 @@ def missing_environment(plan: RunPlan) -> list[str]:
                     "export it and try again"
                 )
     return faults
+
+
+def unreachable_for_group(record: RunRecord, runs_root: Path) -> list[str]:
+    """Whether a directory above the run keeps the experiment's ``group`` out."""
+    if record.group is None:
+        return []
+    for directory in [runs_root, *runs_root.parents]:
+        if directory.exists() and not directory.stat().st_mode & 0o011:
+            return [
+                f"group {record.group} cannot enter {directory}: set runs_dir in clusters.yaml to a "
+                "directory it can enter, or change the mode"
+            ]
+    return []

@@ -12,6 +12,7 @@ import fcntl
 import json
 import os
 import socket
+import stat
 import threading
 import time
 from collections.abc import Iterator
@@ -54,6 +55,18 @@ def _beside(path: Path) -> Path:
     return path.with_name(f".{path.name[:160]}.{owner}.tmp")
 
 
+def file_mode(directory: str | os.PathLike[str]) -> int:
+    """Mode of a new file there: the user's alone, or also the group's where the directory is shared.
+
+    Set-group-ID marks a shared run directory (an experiment with ``group``) and is inherited by what is
+    made below it. A directory that cannot be looked at is not shared.
+    """
+    try:
+        return 0o660 if os.stat(directory).st_mode & stat.S_ISGID else 0o600
+    except OSError:
+        return 0o600
+
+
 def _write_synced(path: Path, raw: bytes, mode: int) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     try:
@@ -65,12 +78,12 @@ def _write_synced(path: Path, raw: bytes, mode: int) -> None:
         os.close(fd)
 
 
-def write_atomic(path: Path, data: str | bytes, *, mode: int = 0o600) -> None:
+def write_atomic(path: Path, data: str | bytes, *, mode: int | None = None) -> None:
     """Replace ``path`` by ``data``: a reader sees the old content or the new, never a part."""
     raw = data.encode() if isinstance(data, str) else data
     temporary = _beside(path)
     try:
-        _write_synced(temporary, raw, mode)
+        _write_synced(temporary, raw, file_mode(path.parent) if mode is None else mode)
         point("atomic.before_rename")
         os.replace(temporary, path)
         fsync_dir(path.parent)
@@ -80,10 +93,11 @@ def write_atomic(path: Path, data: str | bytes, *, mode: int = 0o600) -> None:
         raise storage_error(error, path, "write") from error
 
 
-def write_plain(path: Path, data: str, *, mode: int = 0o600) -> None:
+def write_plain(path: Path, data: str, *, mode: int | None = None) -> None:
     """Write a file that need not survive a crash (it can be made again); no fsync."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        mode = file_mode(path.parent) if mode is None else mode
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
         with os.fdopen(fd, "w", encoding="utf-8") as stream:
             stream.write(data)
@@ -91,7 +105,7 @@ def write_plain(path: Path, data: str, *, mode: int = 0o600) -> None:
         raise storage_error(error, path, "write") from error
 
 
-def create_exclusive(path: Path, data: str, *, mode: int = 0o600) -> bool:
+def create_exclusive(path: Path, data: str, *, mode: int | None = None) -> bool:
     """Create ``path`` with ``data`` unless it exists; True if this call created it.
 
     Written aside and linked into place, so a file that exists is complete even after a crash
@@ -99,7 +113,7 @@ def create_exclusive(path: Path, data: str, *, mode: int = 0o600) -> bool:
     """
     temporary = _beside(path)
     try:
-        _write_synced(temporary, data.encode(), mode)
+        _write_synced(temporary, data.encode(), file_mode(path.parent) if mode is None else mode)
         point("exclusive.before_link")
         try:
             os.link(temporary, path)
@@ -133,7 +147,7 @@ def locked(path: Path, *, wait_s: float = 30.0, what: str = "this run") -> Itera
     Raises LockBusy after ``wait_s`` seconds.
     """
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT, file_mode(path.parent))
     except OSError as error:
         raise storage_error(error, path, "lock") from error
     try:

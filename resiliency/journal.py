@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any
 
 from .crashpoint import point
-from .durable import storage_error
+from .durable import file_mode, storage_error
 from .edges import Clock, SystemClock
 from .events import BadEvent, Event, decode, encode
 
@@ -54,7 +54,7 @@ class JournalWriter:
         self._defaults = dict(defaults or {})
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, file_mode(directory))
             self._seq, self._torn = _last_sequence(self._fd)
         except OSError as error:
             raise storage_error(error, self.path, "open journal") from error

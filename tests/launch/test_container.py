@@ -7,7 +7,15 @@ import pytest
 from launch.container import container_srun_args, container_wrap
 from resiliency.errors import SpecError
 
-PYXIS = {"runtime": "pyxis", "image": "images.example#team/pytorch:25.01", "mounts": ["/data:/data:ro", "/s:/t"]}
+PYXIS = {
+    "runtime": "pyxis",
+    "image": "images.example#team/pytorch:25.01",
+    "mounts": ["/data:/data:ro", "/s:/t"],
+}
+    "runtime": "pyxis",
+    "image": "images.example#team/pytorch:25.01",
+    "mounts": ["/data:/data:ro", "/s:/t"],
+}
 APPTAINER = {
     "runtime": "apptainer",
     "image": "/img/x.sif",

@@ -281,6 +281,42 @@ def test_run_directories_are_the_users_alone(person: Person) -> None:
         assert path.stat().st_mode & 0o077 == 0, path
 
 
+def test_a_run_with_a_group_can_be_read_by_it_and_by_nobody_else(person: Person) -> None:
+    import grp
+
+    group = grp.getgrgid(os.getgroups()[0] if os.geteuid() else 1).gr_name
+    path = person.write({**counter(steps=2), "group": group})
+    done = person.run("submit", str(path), "--cluster", "here", "--wait")
+    assert f"group {group} cannot enter" in done.stderr  # its home is closed to everybody
+    run_dir = next((person.home / "runs").glob("count-*"))
+    for file in [run_dir, *run_dir.rglob("*")]:
+        mode = file.stat().st_mode
+        assert grp.getgrgid(file.stat().st_gid).gr_name == group, file
+        assert mode & 0o040, file
+        if file.is_file() and "artifact" not in file.parts and "state" not in file.parts:
+            assert not mode & 0o007, file  # what we write; a user's command has its own umask
+
+
+def test_three_links_that_save_nothing_stop_the_chain(person: Person) -> None:
+    quiet = chain(signal_lead="1s", lookahead=2)
+    run = person.submit(
+        {
+            "name": "idle",
+            "stages": {
+                "idle": {
+                    "kind": "command",
+                    "run": ["sleep", "600"],
+                    "resources": {"time": "4s"},
+                    "chain": {**quiet, "startup": "0s"},
+                }
+            },
+        }
+    )
+    done = person.finish(run)
+    assert (done["status"], stage(done, "idle")["rule"]) == ("stopped", "budget:no-progress")
+    assert len([a for a in attempts(done, "idle") if a["gate"] == "go"]) == 3
+
+
 def test_an_unwritable_runs_directory_is_named_with_the_next_step(person: Person) -> None:
     (person.workdir / "a-file").write_text("")
     person.profiles({"here": {"scheduler": "local", "runs_dir": str(person.workdir / "a-file" / "runs")}})

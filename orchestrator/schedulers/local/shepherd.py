@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from resiliency.crashpoint import point
+from resiliency.durable import file_mode
 from resiliency.errors import TrainmasterError
 
 from . import process, queue
@@ -65,7 +66,8 @@ class Shepherd:
         env = job_environment({**self.row, "tag": self.tag}, names, os.environ)
         chdir, output = self.row["chdir"], self.row["output"]
         try:
-            log = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            mode = file_mode(os.path.dirname(output))
+            log = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, mode)
         except OSError as error:
             return f"cannot write {os.fsdecode(output)}: {error.strerror}"
         try:
