@@ -12,10 +12,6 @@ PYXIS = {
     "image": "images.example#team/pytorch:25.01",
     "mounts": ["/data:/data:ro", "/s:/t"],
 }
-    "runtime": "pyxis",
-    "image": "images.example#team/pytorch:25.01",
-    "mounts": ["/data:/data:ro", "/s:/t"],
-}
 APPTAINER = {
     "runtime": "apptainer",
     "image": "/img/x.sif",
