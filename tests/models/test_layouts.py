@@ -19,10 +19,6 @@ from tests.models.programs import ROOT
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("layouts")]
 
 
-def _id(layout: str) -> str:
-    return layout.replace(" ", "-")  # xdist loses the group of a test with a space in its name
-
-
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory, dataset: Path) -> dict[str, Any]:
     worker = ROOT / "tests" / "models" / "layouts_worker.py"
@@ -43,7 +39,6 @@ def results(tmp_path_factory: pytest.TempPathFactory, dataset: Path) -> dict[str
 @pytest.mark.parametrize(
     "layout",
     ["tensor", "tensor and sequence", "pipeline", "interleaved pipeline", "context"],
-    ids=_id,
 )
 def test_layouts_agree_to_five_digits(results: dict[str, Any], layout: str) -> None:
     want, got = results["data parallel"], results[layout]
@@ -54,7 +49,6 @@ def test_layouts_agree_to_five_digits(results: dict[str, Any], layout: str) -> N
 @pytest.mark.parametrize(
     ("saved", "loaded"),
     [("data parallel", "again"), ("distributed optimizer", "distributed optimizer, loaded")],
-    ids=_id,
 )
 def test_a_load_on_the_same_layout_is_exact(results: dict[str, Any], saved: str, loaded: str) -> None:
     assert results[loaded]["losses"] == results[saved]["losses"]
