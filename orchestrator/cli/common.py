@@ -1,38 +1,24 @@
-"""What every verb shares: options, output, and how an error ends the command. No logic of its own."""
+"""What every verb shares: output, exit codes, and how an error ends the command. No logic of its own.
+
+Loads nothing that ``--help`` does without.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+from click.exceptions import Abort, ClickException, Exit
 
 from resiliency.errors import TrainmasterError
-from resiliency.redact import redact
-
-from ..home import Home
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-HomeOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--home",
-        envvar="TRAINMASTER_HOME",
-        help="Where the ledger and cluster profiles are.",
-        show_default="~/.trainmaster",
-    ),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
-RunArgument = Annotated[
-    str | None,
-    typer.Argument(metavar="RUN", help="Run id, a prefix of it, or its directory; default: the newest."),
-]
+    from ..home import Home
 
 #: Exit codes of the command line; docs/cli.md lists them, tests keep the two the same.
 EXIT_CODES = {
@@ -52,6 +38,8 @@ EXIT_CODES = {
 
 
 def home_of(path: Path | None) -> Home:
+    from ..home import Home
+
     return Home.at(path)
 
 
@@ -66,17 +54,25 @@ def console(*, stderr: bool = False) -> Console:
 
 def emit(data: Any) -> None:
     """Print JSON, one document, credentials redacted."""
+    import json
+
+    from resiliency.redact import redact
+
     sys.stdout.write(redact(json.dumps(data, indent=2, default=str)) + "\n")
 
 
 def say(text: str = "", *, stderr: bool = False) -> None:
     """Print a plain line, credentials redacted."""
+    from resiliency.redact import redact
+
     print(redact(text), file=sys.stderr if stderr else sys.stdout, flush=True)
 
 
 def cell(text: object) -> str:
     """Text for a table's cell: credentials redacted, and no part of it read as markup."""
     from rich.markup import escape
+
+    from resiliency.redact import redact
 
     return escape(redact(str(text)))
 
@@ -88,9 +84,11 @@ def note(text: str) -> None:
 
 @contextlib.contextmanager
 def errors_shown() -> Iterator[None]:
-    """Turn the error family into one message and its exit code."""
+    """Turn whatever ends a command into a message and an exit code."""
     try:
         yield
+    except (ClickException, Exit, Abort):
+        raise  # the verb has chosen its exit code, or click has a message about the command line
     except TrainmasterError as error:
         if getattr(error, "faults", ()):
             from ..spec.errors import render
@@ -98,11 +96,19 @@ def errors_shown() -> Iterator[None]:
             for line in render(error.faults):  # type: ignore[attr-defined]
                 say(line, stderr=True)
         say(f"error: {error}", stderr=True)
-        raise typer.Exit(error.exit_code) from error
+        raise Exit(error.exit_code) from error
     except BrokenPipeError:
         # `… | head` closed the pipe: not an error, and nobody reads a message about it.
         sys.stderr.close()
-        raise typer.Exit(0) from None
+        raise Exit(0) from None
     except KeyboardInterrupt:
         say("interrupted", stderr=True)
-        raise typer.Exit(130) from None
+        raise Exit(130) from None
+    except Exception as error:
+        import traceback
+
+        # Lines of code only, no values: local variables may hold what nobody should read.
+        say("".join(traceback.format_exception(error)).rstrip(), stderr=True)
+        first = (str(error).splitlines() or [""])[0]
+        say(f"internal error: {type(error).__name__}: {first}", stderr=True)
+        raise Exit(1) from error

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
-from resiliency import durable
-from resiliency.errors import NotFound, StorageError
-
-from .common import errors_shown, say
-
-EXAMPLE = "Example: python -m orchestrator init quickstart my-experiment.yaml"
+from .commands import argument, verb
+from .common import say
 
 
 def starters() -> dict[str, str]:
@@ -27,34 +22,41 @@ def starters() -> dict[str, str]:
     return found
 
 
-def command(
-    starter: Annotated[
-        str | None, typer.Argument(metavar="STARTER", help="Which one; none: list them.")
-    ] = None,
-    output: Annotated[Path | None, typer.Argument(metavar="FILE", help="Default: STARTER.yaml here.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
-) -> None:
+@verb("Example: python -m orchestrator init quickstart my-experiment.yaml")
+@argument("starter", metavar="STARTER", kind="<str>", required=False, about="Which one; none: list them.")
+@argument(
+    "output",
+    metavar="FILE",
+    kind="<path>",
+    type=Path,
+    required=False,
+    about="Default: STARTER.yaml here.",
+)
+@click.option("--force", is_flag=True, help="Replace an existing file.")
+def command(starter: str | None, output: Path | None, force: bool) -> None:
     """Write a starter experiment to edit; without a name, list what there is."""
     from importlib import resources
 
-    with errors_shown():
-        known = starters()
-        if starter is None:
-            for name, about in known.items():
-                say(f"{name:16}{about}")
-            say("\nwrite one with: python -m orchestrator init NAME [FILE]")
-            return
-        if starter not in known:
-            raise NotFound(f"no starter {starter!r}", hint=f"one of: {', '.join(known)}")
-        text = (
-            resources.files("templates")
-            .joinpath("experiments")
-            .joinpath(f"{starter}.yaml")
-            .read_text(encoding="utf-8")
-        )
-        target = output or Path(f"{starter}.yaml")
-        if force:
-            durable.write_atomic(target, text, mode=0o644)
-        elif not durable.create_exclusive(target.absolute(), text, mode=0o644):
-            raise StorageError(f"{target} exists", hint="give another name, or --force to replace it")
-        say(f"wrote {target}; next: python -m orchestrator plan {target}")
+    from resiliency import durable
+    from resiliency.errors import NotFound, StorageError
+
+    known = starters()
+    if starter is None:
+        for name, about in known.items():
+            say(f"{name:16}{about}")
+        say("\nwrite one with: python -m orchestrator init NAME [FILE]")
+        return
+    if starter not in known:
+        raise NotFound(f"no starter {starter!r}", hint=f"one of: {', '.join(known)}")
+    text = (
+        resources.files("templates")
+        .joinpath("experiments")
+        .joinpath(f"{starter}.yaml")
+        .read_text(encoding="utf-8")
+    )
+    target = output or Path(f"{starter}.yaml")
+    if force:
+        durable.write_atomic(target, text, mode=0o644)
+    elif not durable.create_exclusive(target.absolute(), text, mode=0o644):
+        raise StorageError(f"{target} exists", hint="give another name, or --force to replace it")
+    say(f"wrote {target}; next: python -m orchestrator plan {target}")

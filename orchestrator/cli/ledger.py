@@ -3,90 +3,111 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
+from click.exceptions import Exit
 
-from .common import HomeOption, JsonOption, emit, errors_shown, home_of, note, say
+from .commands import Group, verb
+from .common import emit, home_of, note, say
+from .options import home_option, json_option
 
-app = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    help="The ledger: check it, rebuild it from the journals, export it.",
+root_option = click.option(
+    "--root",
+    type=Path,
+    metavar="<list[Path]>",
+    multiple=True,
+    help="Also look for runs below this directory (repeatable).",
 )
 
-RootOption = Annotated[
-    list[Path] | None,
-    typer.Option("--root", help="Also look for runs below this directory (repeatable)."),
-]
 
-
-@app.command(epilog="Example: python -m orchestrator ledger check")
-def check(home: HomeOption = None, root: RootOption = None, json: JsonOption = False) -> None:
+@verb("Example: python -m orchestrator ledger check")
+@home_option
+@root_option
+@json_option
+def check(home: Path | None, root: tuple[Path, ...], json: bool) -> None:
     """Check the ledger against itself and against the journals. Exit code 6 if something is wrong."""
-    with errors_shown():
-        from metrics.ledger.check import check as check_ledger
+    from metrics.ledger.check import check as check_ledger
 
-        findings = check_ledger(home_of(home).root, roots=root or [])
-        errors = [finding for finding in findings if finding.severity == "error"]
-        if json:
-            emit({"ok": not errors, "findings": [vars(finding) for finding in findings]})
-        else:
-            for finding in findings:
-                say(f"{finding.severity}: {finding.message} [{finding.code}]")
-                if finding.hint:
-                    say(f"  next: {finding.hint}")
-            others = len(findings) - len(errors)
-            say(f"{home_of(home).ledger}: {len(errors)} errors, {others} other remarks")
-        if errors:
-            raise typer.Exit(6)
+    findings = check_ledger(home_of(home).root, roots=list(root))
+    errors = [finding for finding in findings if finding.severity == "error"]
+    if json:
+        emit({"ok": not errors, "findings": [vars(finding) for finding in findings]})
+    else:
+        for finding in findings:
+            say(f"{finding.severity}: {finding.message} [{finding.code}]")
+            if finding.hint:
+                say(f"  next: {finding.hint}")
+        others = len(findings) - len(errors)
+        say(f"{home_of(home).ledger}: {len(errors)} errors, {others} other remarks")
+    if errors:
+        raise Exit(6)
 
 
-@app.command(epilog="Example: python -m orchestrator ledger rebuild --root /scratch/me/runs")
-def rebuild(home: HomeOption = None, root: RootOption = None, json: JsonOption = False) -> None:
+@verb("Example: python -m orchestrator ledger rebuild --root /scratch/me/runs")
+@home_option
+@root_option
+@json_option
+def rebuild(home: Path | None, root: tuple[Path, ...], json: bool) -> None:
     """Make the ledger again from the journals of every run, then replace the old one.
 
     The old file stays in use until the new one is complete. Unfinished runs are reconciled afterwards,
     which brings in what accounting knows.
     """
-    with errors_shown():
-        from metrics.ledger.rebuild import rebuild as rebuild_ledger
+    from metrics.ledger.rebuild import rebuild as rebuild_ledger
 
-        from ..session import Session
+    from ..session import Session
 
-        where = home_of(home).ensure()
-        shown = (lambda path: None) if json else (lambda path: note(f"reading {path.name}"))
-        report = rebuild_ledger(where.root, roots=root or [], on_run=shown)
-        session = Session(where)
-        problems = [*report.problems, *session.reconcile(session.active()).problems]
-        if json:
-            emit({**vars(report), "problems": problems})
-        else:
-            say(f"{report.path}: {report.runs} runs, {report.events} events in {report.seconds:.1f} s")
-        for problem in problems:
-            note(f"problem: {problem}")
+    where = home_of(home).ensure()
+    shown = (lambda path: None) if json else (lambda path: note(f"reading {path.name}"))
+    report = rebuild_ledger(where.root, roots=list(root), on_run=shown)
+    session = Session(where)
+    problems = [*report.problems, *session.reconcile(session.active()).problems]
+    if json:
+        emit({**vars(report), "problems": problems})
+    else:
+        say(f"{report.path}: {report.runs} runs, {report.events} events in {report.seconds:.1f} s")
+    for problem in problems:
+        note(f"problem: {problem}")
 
 
-@app.command(epilog="Example: python -m orchestrator ledger export --format csv --table attempt -o out/")
-def export(
-    format: Annotated[
-        str, typer.Option("--format", "-f", help="csv, json, jsonl or sqlite (a copy of the file).")
-    ] = "csv",
-    table: Annotated[
-        list[str] | None,
-        typer.Option("--table", "-t", help="Only this table (repeatable); default: all but events."),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="File, or directory for several tables; default: standard output."),
-    ] = None,
-    home: HomeOption = None,
-) -> None:
+@verb("Example: python -m orchestrator ledger export --format csv --table attempt -o out/")
+@click.option(
+    "--format",
+    "-f",
+    metavar="<str>",
+    default="csv",
+    show_default=True,
+    help="csv, json, jsonl or sqlite (a copy of the file).",
+)
+@click.option(
+    "--table",
+    "-t",
+    metavar="<list[str]>",
+    multiple=True,
+    help="Only this table (repeatable); default: all but events.",
+)
+@click.option(
+    "--out",
+    "-o",
+    "output",
+    type=Path,
+    metavar="<path>",
+    help="File, or directory for several tables; default: standard output.",
+)
+@home_option
+def export(format: str, table: tuple[str, ...], output: Path | None, home: Path | None) -> None:
     """Export tables of the ledger; docs/ledger.md describes every column."""
-    with errors_shown():
-        from metrics.ledger import Ledger
-        from metrics.ledger.export import export as export_ledger
+    from metrics.ledger import Ledger
+    from metrics.ledger.export import export as export_ledger
 
-        with Ledger.open(home_of(home).ledger, readonly=True) as ledger:
-            for path in export_ledger(ledger, format, output, tables=table or []):
-                note(f"wrote {path}")
+    with Ledger.open(home_of(home).ledger, readonly=True) as ledger:
+        for path in export_ledger(ledger, format, output, tables=list(table)):
+            note(f"wrote {path}")
+
+
+command = Group(
+    name="ledger",
+    commands=[check, rebuild, export],
+    help="The ledger: check it, rebuild it from the journals, export it.",
+    epilog="Example: python -m orchestrator ledger check",
+)

@@ -5,64 +5,75 @@ from __future__ import annotations
 import time
 from collections import deque
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
+from click.exceptions import Exit
 
-from resiliency.errors import NotFound
-from resiliency.redact import redact
-
-from .common import HomeOption, JsonOption, RunArgument, emit, errors_shown, home_of, note, say
-
-EXAMPLE = "Example: python -m orchestrator logs quickstart --stage pretrain --link 2 -f"
+from .commands import verb
+from .common import emit, home_of, note, say
+from .options import home_option, json_option, run_argument
 
 
+@verb("Example: python -m orchestrator logs quickstart --stage pretrain --link 2 -f")
+@run_argument
+@click.option("--stage", "-s", metavar="<str>", help="Only this stage.")
+@click.option("--link", type=int, metavar="<int>", help="Only this link of the chain (from 1).")
+@click.option("--attempt", metavar="<str>", help="Only this attempt: LINK.RESTART, such as 2.0, or a job id.")
+@click.option("--node", metavar="<str>", help="Only this node.")
+@click.option(
+    "--lines",
+    "-n",
+    type=click.IntRange(min=0),
+    metavar="<int range>",
+    default=50,
+    show_default=True,
+    help="Last lines of each file; 0: all.",
+)
+@click.option("--follow", "-f", is_flag=True, help="Go on printing until the run is over.")
+@home_option
+@json_option
 def command(
-    run: RunArgument = None,
-    stage: Annotated[str | None, typer.Option("--stage", "-s", help="Only this stage.")] = None,
-    link: Annotated[int | None, typer.Option("--link", help="Only this link of the chain (from 1).")] = None,
-    attempt: Annotated[
-        str | None,
-        typer.Option("--attempt", help="Only this attempt: LINK.RESTART, such as 2.0, or a job id."),
-    ] = None,
-    node: Annotated[str | None, typer.Option("--node", help="Only this node.")] = None,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Last lines of each file; 0: all.")] = 50,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on printing until the run is over.")
-    ] = False,
-    home: HomeOption = None,
-    json: JsonOption = False,
+    run: str | None,
+    stage: str | None,
+    link: int | None,
+    attempt: str | None,
+    node: str | None,
+    lines: int,
+    follow: bool,
+    home: Path | None,
+    json: bool,
 ) -> None:
     """Print the logs of a run: per link the supervisor's, per node the roles'. Credentials are redacted.
 
     --json lists the files instead.
     """
-    with errors_shown():
-        from .. import logfiles
-        from ..session import Session
+    from resiliency.errors import NotFound
 
-        session = Session(home_of(home))
-        found = session.find(run)
-        names = [s.name for s in found.plan.stages]
-        if stage is not None and stage not in names:
-            raise NotFound(f"run {found.id} has no stage {stage!r}", hint=f"one of: {', '.join(names)}")
+    from .. import logfiles
+    from ..session import Session
 
-        def select() -> list[logfiles.LogFile]:
-            return logfiles.find(found, stage=stage, link=link, attempt=attempt, node=node)
+    session = Session(home_of(home))
+    found = session.find(run)
+    names = [s.name for s in found.plan.stages]
+    if stage is not None and stage not in names:
+        raise NotFound(f"run {found.id} has no stage {stage!r}", hint=f"one of: {', '.join(names)}")
 
-        chosen = select()
-        if json:
-            emit([vars(f) | {"path": str(f.path)} for f in chosen])
-            return
-        if not chosen and not follow:
-            note(f"{found.id}: no logs yet for this choice; see: python -m orchestrator status {found.id}")
-            raise typer.Exit(7)
-        offsets: dict[Path, int] = {}
-        for one in chosen:
-            say(f"==> {one.title} <==")
-            offsets[one.path] = _tail(one.path, lines)
-        if follow:
-            _follow(found, select, offsets)
+    def select() -> list[logfiles.LogFile]:
+        return logfiles.find(found, stage=stage, link=link, attempt=attempt, node=node)
+
+    chosen = select()
+    if json:
+        emit([vars(f) | {"path": str(f.path)} for f in chosen])
+        return
+    if not chosen and not follow:
+        note(f"{found.id}: no logs yet for this choice; see: python -m orchestrator status {found.id}")
+        raise Exit(7)
+    offsets: dict[Path, int] = {}
+    for one in chosen:
+        say(f"==> {one.title} <==")
+        offsets[one.path] = _tail(one.path, lines)
+    if follow:
+        _follow(found, select, offsets)
 
 
 def _tail(path: Path, lines: int) -> int:
@@ -81,6 +92,8 @@ def _tail(path: Path, lines: int) -> int:
 
 
 def _follow(run, select, offsets: dict[Path, int]) -> None:  # type: ignore[no-untyped-def]
+    from resiliency.redact import redact
+
     from ..control import read_state
 
     last: Path | None = None

@@ -1,55 +1,41 @@
-"""The ``orchestrator`` command: verbs put together."""
+"""The ``orchestrator`` command: verbs put together, none of them loaded."""
 
 from __future__ import annotations
 
-import typer
+from .commands import LazyGroup
 
-from . import (
-    cancel,
-    clusters,
-    doctor,
-    init,
-    ledger,
-    logs,
-    plan,
-    resume,
-    schema,
-    status,
-    submit,
-    tick,
-    validate,
-    version,
-)
+#: Verb, in the order of ``--help``, and the first line of its own help (tests keep the two the same).
+#: Each is a module of this package.
+VERBS = {
+    "init": "Write a starter experiment to edit; without a name, list what there is.",
+    "validate": "Check an experiment file: every fault at once, with file, line and key.",
+    "plan": "Show stages, chains, node-hours and (with --scripts) the scripts. Submits and writes nothing.",
+    "submit": "Submit an experiment: check it, make a run, queue the first links of every stage.",
+    "status": "Show runs, or one run with its stages, attempts, causes and figures.",
+    "logs": "Print the logs of a run: per link the supervisor's, per node the roles'. "
+    "Credentials are redacted.",
+    "cancel": "Cancel a run: queued and running jobs end, nothing further is submitted.",
+    "resume": "Go on: stages that stopped, were held or cancelled get fresh budgets and new links.",
+    "tick": "Observe the scheduler, record what changed, and submit, cancel or stop what follows from it.",
+    "doctor": "Check this machine and cluster: partitions, limits, preemption, accounting, file systems, "
+    "versions.",
+    "clusters": "List cluster profiles: from clusters.yaml and the built-in ones, "
+    "and which one `auto` means.",
+    "schema": "Print the JSON Schema of the experiment file.",
+    "version": "Print the version of Trainmaster, Python and the packages it drives.",
+    "ledger": "The ledger: check it, rebuild it from the journals, export it.",
+}
 
-app = typer.Typer(
+app = LazyGroup(
     name="orchestrator",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,  # its tracebacks print local variables, secrets among them
+    package="orchestrator.cli",
+    verbs=VERBS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     help="One experiment file becomes a chain of Slurm jobs, kept going until it is done.\n\n"
     "First steps: `init` writes a starter experiment, `plan` shows what would be "
     "submitted, `submit --wait` runs it, `status` and `logs` say how it goes.",
-    rich_markup_mode=None,  # its help loads a Markdown renderer: half of a cold start
+    epilog="Example: python -m orchestrator submit examples/quickstart.yaml --wait",
 )
-
-for module in (
-    init,
-    validate,
-    plan,
-    submit,
-    status,
-    logs,
-    cancel,
-    resume,
-    tick,
-    doctor,
-    clusters,
-    schema,
-    version,
-):
-    app.command(module.__name__.rsplit(".", 1)[1], epilog=module.EXAMPLE)(module.command)
-app.add_typer(ledger.app, name="ledger")
 
 
 def main() -> None:

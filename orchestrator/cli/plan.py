@@ -2,39 +2,53 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Any
 
-import typer
+import click
 
-from .common import HomeOption, JsonOption, console, emit, errors_shown, home_of, note, say
+from .commands import verb
+from .common import console, emit, home_of, note, say
+from .options import (
+    cluster_option,
+    experiment_argument,
+    home_option,
+    json_option,
+    offline_option,
+    overrides_argument,
+)
 from .show import duration
-from .validate import ClusterOption, ExperimentArgument, OfflineOption, OverridesArgument
-
-EXAMPLE = "Example: python -m orchestrator plan examples/quickstart.yaml --scripts"
 
 
+@verb("Example: python -m orchestrator plan examples/quickstart.yaml --scripts")
+@experiment_argument
+@overrides_argument
+@cluster_option
+@home_option
+@click.option("--scripts", is_flag=True, help="Print the rendered scripts too.")
+@offline_option
+@json_option
 def command(
-    experiment: ExperimentArgument,
-    overrides: OverridesArgument = None,
-    cluster: ClusterOption = None,
-    home: HomeOption = None,
-    scripts: Annotated[bool, typer.Option("--scripts", help="Print the rendered scripts too.")] = False,
-    offline: OfflineOption = False,
-    json: JsonOption = False,
+    experiment: Path,
+    overrides: tuple[str, ...],
+    cluster: str | None,
+    home: Path | None,
+    scripts: bool,
+    offline: bool,
+    json: bool,
 ) -> None:
     """Show stages, chains, node-hours and (with --scripts) the scripts. Submits and writes nothing."""
-    with errors_shown():
-        from .. import prepare
+    from .. import prepare
 
-        ready = prepare.prepare(home_of(home), experiment, overrides or [], cluster=cluster, ask=not offline)
-        ready.raise_faults()
-        data = plan_data(ready, scripts=scripts)
-        if json:
-            emit(data)
-        else:
-            show_plan(data)
-            for warning in ready.warnings:
-                note(f"warning: {warning}")
+    ready = prepare.prepare(home_of(home), experiment, list(overrides), cluster=cluster, ask=not offline)
+    ready.raise_faults()
+    data = plan_data(ready, scripts=scripts)
+    if json:
+        emit(data)
+    else:
+        show_plan(data)
+        for warning in ready.warnings:
+            note(f"warning: {warning}")
 
 
 def plan_data(ready: Any, *, scripts: bool) -> dict[str, Any]:

@@ -2,70 +2,79 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
+from click.exceptions import Exit
 
-from resiliency.errors import TrainmasterError
-
-from .common import HomeOption, JsonOption, cell, console, emit, errors_shown, home_of, note, say
+from .commands import argument, verb
+from .common import cell, console, emit, home_of, note, say
+from .options import home_option, json_option
 from .show import clock_time, duration, style, totals
 
 if TYPE_CHECKING:
+    from metrics.ledger.queries import RunRow, StageRow
+
     from ..home import Home
     from ..session import Session
 
-EXAMPLE = "Example: python -m orchestrator status quickstart --follow"
 
-
+@verb("Example: python -m orchestrator status quickstart --follow")
+@argument(
+    "run",
+    metavar="RUN",
+    kind="<str>",
+    required=False,
+    about="Run id, a prefix, or its directory; none: list runs.",
+)
+@click.option("--follow", "-f", is_flag=True, help="Show it live until the run is over.")
+@click.option("--all", "-a", "everything", is_flag=True, help="List every run, not only the newest 20.")
+@click.option(
+    "--refresh/--no-refresh",
+    default=True,
+    show_default=True,
+    help="Ask the scheduler first and do what follows from it.",
+)
+@click.option("--exit-code", is_flag=True, help="Exit 0 complete, 10 stopped or cancelled, 11 not finished.")
+@home_option
+@json_option
 def command(
-    run: Annotated[
-        str | None,
-        typer.Argument(metavar="RUN", help="Run id, a prefix, or its directory; none: list runs."),
-    ] = None,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Show it live until the run is over.")
-    ] = False,
-    everything: Annotated[
-        bool, typer.Option("--all", "-a", help="List every run, not only the newest 20.")
-    ] = False,
-    refresh: Annotated[
-        bool,
-        typer.Option("--refresh/--no-refresh", help="Ask the scheduler first and do what follows from it."),
-    ] = True,
-    exit_code: Annotated[
-        bool,
-        typer.Option("--exit-code", help="Exit 0 complete, 10 stopped or cancelled, 11 not finished."),
-    ] = False,
-    home: HomeOption = None,
-    json: JsonOption = False,
+    run: str | None,
+    follow: bool,
+    everything: bool,
+    refresh: bool,
+    exit_code: bool,
+    home: Path | None,
+    json: bool,
 ) -> None:
     """Show runs, or one run with its stages, attempts, causes and figures.
 
     Unfinished runs are reconciled first, as `tick` does, unless --no-refresh.
     """
-    with errors_shown():
-        where = home_of(home)
-        if run is None and not follow:
-            if exit_code:
-                raise TrainmasterError(
-                    "--exit-code needs a RUN", hint="python -m orchestrator status RUN --exit-code"
-                )
-            problems = _refresh(where) if refresh else []
-            _list(where, everything=everything, json=json)
-            _notes(problems)
-            return
-        from ..session import Session
-
-        session = Session(where)
-        found = session.find(run)
-        if follow:
-            from .follow import follow as follow_run
-
-            raise typer.Exit(follow_run(session, found, quiet=json))
-        word = _one(session, found, refresh=refresh, json=json)
+    where = home_of(home)
+    if run is None and not follow:
         if exit_code:
-            raise typer.Exit({"complete": 0, "stopped": 10, "cancelled": 10}.get(word, 11))
+            from resiliency.errors import TrainmasterError
+
+            raise TrainmasterError(
+                "--exit-code needs a RUN", hint="python -m orchestrator status RUN --exit-code"
+            )
+        problems = _refresh(where) if refresh else []
+        _list(where, everything=everything, json=json)
+        _notes(problems)
+        return
+    from ..session import Session
+
+    session = Session(where)
+    found = session.find(run)
+    if follow:
+        from .follow import follow as follow_run
+
+        raise Exit(follow_run(session, found, quiet=json))
+    word = _one(session, found, refresh=refresh, json=json)
+    if exit_code:
+        raise Exit({"complete": 0, "stopped": 10, "cancelled": 10}.get(word, 11))
 
 
 def _refresh(home: Home) -> list[str]:
@@ -106,11 +115,12 @@ def _one(session: Session, found: Any, *, refresh: bool, json: bool) -> str:
 
 
 def _list(home: Home, *, everything: bool, json: bool) -> None:
-    from metrics.ledger import Ledger
-    from metrics.ledger.queries import list_runs, stages_of
-
-    rows, stages = [], {}
+    rows: list[RunRow] = []
+    stages: dict[str, list[StageRow]] = {}
     if home.ledger.exists():
+        from metrics.ledger import Ledger
+        from metrics.ledger.queries import list_runs, stages_of
+
         with Ledger.open(home.ledger, readonly=True) as ledger:
             rows = list_runs(ledger, limit=None if everything else 20)
             stages = stages_of(ledger, [row.run_id for row in rows])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import platform
 
 from .. import __version__
-from .common import JsonOption, emit, say
-
-EXAMPLE = "Example: python -m orchestrator version --json"
+from .commands import verb
+from .common import emit, say
+from .options import json_option
 
 _PACKAGES = (
     "torch",
@@ -28,7 +28,9 @@ def _installed(name: str) -> str | None:
         return None
 
 
-def command(json: JsonOption = False) -> None:
+@verb("Example: python -m orchestrator version --json")
+@json_option
+def command(json: bool) -> None:
     """Print the version of Trainmaster, Python and the packages it drives."""
     data = {"trainmaster": __version__, "python": platform.python_version()}
     data |= {name: _installed(name) or "not installed" for name in _PACKAGES}
