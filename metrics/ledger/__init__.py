@@ -6,7 +6,6 @@ contract ``sql``). ``docs/ledger.md`` describes every table; ``tests/metrics/`` 
 
 from __future__ import annotations
 
-from .ingest import IngestReport
 from .store import Ledger
 
-__all__ = ["IngestReport", "Ledger"]
+__all__ = ["Ledger"]

@@ -14,14 +14,16 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from resiliency.durable import locked
 from resiliency.errors import LedgerError, LockBusy, StorageError
 
-from .ingest import IngestReport, ingest, unchanged
 from .migrations import VERSION, migrate, refuse_foreign
+
+if TYPE_CHECKING:
+    from .ingest import IngestReport
 
 REBUILD = "run: python -m orchestrator ledger rebuild"
 KEPT = "nothing is lost: the journals hold it"
@@ -200,6 +202,8 @@ class Ledger:
         rebuild. Raises LedgerError (nothing has changed then) or StorageError (the run cannot be
         read).
         """
+        from .ingest import ingest, unchanged  # reading the ledger needs no fold
+
         run_dir = Path(run_dir).absolute()
         if not run_dir.is_dir():
             raise StorageError(

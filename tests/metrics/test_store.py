@@ -226,7 +226,7 @@ def test_a_read_only_ledger_is_read_and_says_why_it_is_not_written(home: Path) -
     shutil.copytree(home, shared)
     code = (
         "import os, sys, difflib; from pathlib import Path\n"
-        "from metrics.ledger import Ledger, queries\n"
+        "from metrics.ledger import Ledger, ingest, queries\n"  # while the packages can be read
         "from resiliency.errors import LedgerError\n"
         "if os.geteuid() == 0: os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
         "ledger = Ledger.open(Path(sys.argv[1]) / 'ledger.db')\n"
