@@ -47,9 +47,13 @@ def console(*, stderr: bool = False) -> Console:
     """A console that is plain where the output is not a terminal."""
     from rich.console import Console
 
+    class Plain(Console):
+        def on_broken_pipe(self) -> None:
+            raise  # rich would end with 1; errors_shown knows that nothing is wrong
+
     # Off a terminal rich would wrap at 80 columns and break what scripts and logs look for.
     stream = sys.stderr if stderr else sys.stdout
-    return Console(stderr=stderr, highlight=False, soft_wrap=True, width=None if stream.isatty() else 160)
+    return Plain(stderr=stderr, highlight=False, soft_wrap=True, width=None if stream.isatty() else 160)
 
 
 def emit(data: Any) -> None:
