@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from resiliency import artifact, exitcodes, policy
 from resiliency.errors import StorageError
@@ -24,9 +24,6 @@ from .gate import Gate, own_faults
 from .leftover import say
 from .outcome import RankEnd, speaker
 from .segment import Segment
-
-if TYPE_CHECKING:
-    from .supervisor import Segment
 
 _MISSING_ARTIFACT = "ended with 0, but its artifact does not verify"
 
