@@ -70,9 +70,7 @@ class Scheduler(Protocol):
         """The script of a job, as text for a person and for :meth:`submit`. Pure."""
         ...
 
-    def submit(
-        self, job: JobSpec, script: Path, *, after: Sequence[str] = (), held: bool = False
-    ) -> str:
+    def submit(self, job: JobSpec, script: Path, *, after: Sequence[str] = (), held: bool = False) -> str:
         """Queue the job after (``afterany``) the given job ids and return its id.
 
         Raises SubmissionRejected (no job exists), SubmissionDeferred (a limit on queued jobs; no job

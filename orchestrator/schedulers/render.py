@@ -111,9 +111,7 @@ class Checked(str):
     __slots__ = ()
 
 
-def render(
-    job: JobSpec, *, template: str = TEMPLATE, template_dir: Path | None = None
-) -> str:
+def render(job: JobSpec, *, template: str = TEMPLATE, template_dir: Path | None = None) -> str:
     """The script of a job. Raises SpecError for a value that cannot be written safely.
 
     ``template_dir``: a site's folder; its templates replace those shipped, file by file.
@@ -175,9 +173,7 @@ def _environment(template_dir: Path | None) -> Environment:
         keep_trailing_newline=True,
         auto_reload=False,
     )
-    environment.filters.update(
-        sh=quoted, directive=directive, pattern=pattern, remark=remark, site=site
-    )
+    environment.filters.update(sh=quoted, directive=directive, pattern=pattern, remark=remark, site=site)
     return environment
 
 
@@ -243,9 +239,7 @@ def _text(value: object) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise SpecError(
-            f"{text!r} is not valid UTF-8", hint="choose a name or path that is"
-        ) from error
+        raise SpecError(f"{text!r} is not valid UTF-8", hint="choose a name or path that is") from error
     return text
 
 

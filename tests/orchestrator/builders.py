@@ -35,19 +35,13 @@ class Story:
         self.now = 1000.0
         self.say(
             "run.created",
-            {
-                "stages": [
-                    {"name": c.name, "kind": "command", "needs": list(c.needs)} for c in chains
-                ]
-            },
+            {"stages": [{"name": c.name, "kind": "command", "needs": list(c.needs)} for c in chains]},
         )
 
     def say(self, type_: str, data: dict[str, Any] | None = None, **fields: Any) -> Story:
         self.now += 1.0
         seq = next(self._seq)
-        self.events.append(
-            Event(type_, RUN, "login", seq, self.now, self.now, data=data or {}, **fields)
-        )
+        self.events.append(Event(type_, RUN, "login", seq, self.now, self.now, data=data or {}, **fields))
         return self
 
     def accepted(self, stage: str, link: int, job_id: str, *, epoch: int = 0) -> Story:

@@ -87,9 +87,7 @@ def test_completion_cancels_only_what_is_still_queued() -> None:
 
 def test_a_deterministic_failure_stops_the_stage_and_everything_behind_it() -> None:
     story = Story(ALL).accepted("data", 1, "1").accepted("train", 1, "2")
-    story.inside(
-        "workload.error", "data", "1", {"category": "data_error", "message": "no such file"}
-    )
+    story.inside("workload.error", "data", "1", {"category": "data_error", "message": "no such file"})
     story.ran("data", 1, "1", 76).observed("data", 1, "1", "FAILED", exit_code=76)
     acts = advance(story.state, ALL)
     stops = [(a.stage, a.rule) for a in acts if isinstance(a, StopStage)]
@@ -116,9 +114,7 @@ def test_an_unexplained_failure_is_retried_until_its_budget_is_used() -> None:
 def test_a_full_disk_holds_the_stage() -> None:
     only = Chain("train")
     story = Story([only]).accepted("train", 1, "1").accepted("train", 2, "2")
-    story.inside(
-        "workload.error", "train", "1", {"category": "storage_full", "message": "disk full"}
-    )
+    story.inside("workload.error", "train", "1", {"category": "storage_full", "message": "disk full"})
     story.ran("train", 1, "1", 1)
     acts = advance(story.state, [only])
     assert [type(a) for a in acts] == [HoldStage, CancelLink]
@@ -172,9 +168,7 @@ def test_a_refused_submission_stops_the_stage() -> None:
     only = Chain("train")
     story = Story([only])
     story.say("submission.intent", {"token": token("train", 1), "link": 1}, stage="train")
-    story.say(
-        "submission.rejected", {"token": token("train", 1), "reason": "bad account"}, stage="train"
-    )
+    story.say("submission.rejected", {"token": token("train", 1), "reason": "bad account"}, stage="train")
     acts = advance(story.state, [only])
     assert [(a.rule, "bad account" in a.reason) for a in acts if isinstance(a, StopStage)] == [
         ("rejected-by-scheduler", True)
@@ -187,9 +181,7 @@ def test_used_up_links_wait_for_the_last_to_end() -> None:
     story.ran("train", 1, "1", 75).inside("checkpoint.committed", "train", "1", {"step": 5})
     assert advance(story.state, [only]) == []
     story.ran("train", 2, "2", 75).inside("checkpoint.committed", "train", "2", {"step": 9})
-    assert [a.rule for a in advance(story.state, [only]) if isinstance(a, StopStage)] == [
-        "budget:max-links"
-    ]
+    assert [a.rule for a in advance(story.state, [only]) if isinstance(a, StopStage)] == ["budget:max-links"]
 
 
 def test_waiting_at_the_gate_uses_no_link() -> None:

@@ -41,18 +41,14 @@ def main() -> int:
             "hidden_size 65 cannot be split over 2 heads",
             "correct model.hidden_size",
         )
-        print(
-            "config error: hidden_size 65 cannot be split over 2 heads", file=sys.stderr, flush=True
-        )
+        print("config error: hidden_size 65 cannot be split over 2 heads", file=sys.stderr, flush=True)
         work.close()
         return exitcodes.NEEDS_HUMAN
     work.event("workload.resumed", step=step, checkpoint=str(saved))
 
     def save() -> None:
         durable.write_atomic(saved, str(step))
-        work.event(
-            "checkpoint.committed", step=step, path=str(saved), bytes=len(str(step)), seconds=0.0
-        )
+        work.event("checkpoint.committed", step=step, path=str(saved), bytes=len(str(step)), seconds=0.0)
 
     while step < args.steps:
         time.sleep(args.step_s)
@@ -69,10 +65,7 @@ def main() -> int:
             work.close()
             return exitcodes.PROGRESS_MADE
     artifact = (
-        Path(os.environ["TRAINMASTER_RUN_DIR"])
-        / "stages"
-        / os.environ["TRAINMASTER_STAGE"]
-        / "artifact"
+        Path(os.environ["TRAINMASTER_RUN_DIR"]) / "stages" / os.environ["TRAINMASTER_STAGE"] / "artifact"
     )
     artifact.mkdir(exist_ok=True)
     (artifact / "result.txt").write_text(f"{step}\n")
