@@ -123,30 +123,31 @@ def _needed(
         yield Said(where, f"{found!r} is not among the stages this one needs", f"needs: [{found}, …]")
 
 
-def _pretrain(at: Path, stage: Mapping[str, Any], stages: Mapping[str, Any]) -> Iterator[Said]:
-    yield from _needed(at, stage, stages, "data", "text", graph.data_stage(str(at[-1]), stages))
-    keys_ok = True
-    for key, value in stage["model"].items():
-        if isinstance(value, dict):
-            keys_ok = False
-            yield Said((*at, "model", key), "is a mapping", "a number, text, true, false or a list")
+def check_model_keys(at: Path, model: Mapping[Any, Any]) -> Iterator[Said]:
+    """Keys and preset of a ``model``, on raw values: right or wrong whatever else the stage says."""
     known = TRANSFORMER_FIELDS | GPT_KEYS | {"preset"}
-    for key in stage["model"]:
+    for key, value in model.items():
         if key in DECIDED_ELSEWHERE:
             where = DECIDED_ELSEWHERE[key]
             yield Said((*at, "model", key), f"is decided by {where}", f"the value under {where}")
         elif key not in known:
-            keys_ok = False
             near = nearest(key, known)
             expected = "" if near else "preset or a field of Megatron-Core's TransformerConfig"
             yield Said((*at, "model", key), "unknown key", expected, near)
-    preset = stage["model"].get("preset")
-    if preset is not None and preset not in PRESETS:
+        elif isinstance(value, dict):
+            yield Said((*at, "model", key), "is a mapping", "a number, text, true, false or a list")
+    preset = model.get("preset")
+    if isinstance(preset, str) and preset not in PRESETS:
         near = nearest(preset, PRESETS)
         one_of = f"one of {', '.join(PRESETS)}"
         yield Said((*at, "model", "preset"), f"{preset!r} is no preset", one_of, near)
-        return
-    if not keys_ok:
+
+
+def _pretrain(at: Path, stage: Mapping[str, Any], stages: Mapping[str, Any]) -> Iterator[Said]:
+    yield from _needed(at, stage, stages, "data", "text", graph.data_stage(str(at[-1]), stages))
+    wrong = list(check_model_keys(at, stage["model"]))
+    yield from wrong
+    if any(said.key[-1] not in DECIDED_ELSEWHERE for said in wrong):
         return
     model = {k: v for k, v in stage["model"].items() if k not in DECIDED_ELSEWHERE}
     world = stage["resources"]["nodes"] * ranks_per_node(stage["resources"])

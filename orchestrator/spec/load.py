@@ -261,6 +261,9 @@ class Loading:
         if isinstance(data.get("defaults"), dict):
             found.append(checks.check_environment(data["defaults"], ("defaults",)))
         found += [checks.check_environment(stage, ("stages", name)) for name, stage in raw.items()]
+        for name, stage in raw.items():
+            if isinstance(stage.get("model"), dict):
+                found.append(checks.check_model_keys(("stages", name), stage["model"]))
         stages = {name: good.get(name, stage) for name, stage in raw.items()}
         found += [checks.check_stage(name, good[name], stages, early_s) for name in good]
         for said in _all(found):

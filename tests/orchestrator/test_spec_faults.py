@@ -233,6 +233,7 @@ def test_everything_at_once(tmp_path: Path) -> None:
         (4, "defaults.resources.tme", "time"),
         (9, "stages.data.needs", ""),
         (12, "stages.train.needs", "data"),
+        (13, "stages.train.model.num_layer", "num_layers"),
         (14, "stages.train.train.lrr", "lr"),
         (14, "stages.train.train.steps", ""),
         (16, "stages.tune.kind", ""),
