@@ -92,7 +92,7 @@ def diagnose(seen: AttemptEvidence) -> Verdict:
     """
     state, code = seen.scheduler_state, seen.exit_code
     word = f"scheduler state {state}" if state else ""
-    exited = f"exit code {code}: {exitcodes.describe(code)}" if code is not None else ""
+    exited = exitcodes.phrase(code) if code is not None else ""
 
     unheard = not seen.started and state in ("FAILED", "COMPLETED")
     if code == exitcodes.COMPLETE and not unheard and state in _ENDED_WELL:

@@ -56,3 +56,9 @@ def describe(code: int) -> str:
         except ValueError:
             return f"ended by signal {number}"
     return f"exit code {code}"
+
+
+def phrase(code: int) -> str:
+    """``exit code 75: progress made, resume``; a code without a meaning stands alone."""
+    bare, said = f"exit code {code}", describe(code)
+    return bare if said == bare else f"{bare}: {said}"

@@ -58,3 +58,9 @@ def test_from_returncode_agrees_with_the_shell() -> None:
 )
 def test_describe(code: int, phrase: str) -> None:
     assert exitcodes.describe(code) == phrase
+
+
+def test_a_code_without_a_meaning_is_said_once() -> None:
+    assert exitcodes.phrase(1) == "exit code 1"
+    assert exitcodes.phrase(75) == "exit code 75: progress made, resume"
+    assert exitcodes.phrase(137) == "exit code 137: ended by SIGKILL"
