@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import shutil
 import subprocess
 import sys
 import threading
@@ -14,6 +16,8 @@ import pytest
 
 from tests.slurm.harness import SlurmPerson as Person
 from tests.slurm.harness import attempts, counter, environment
+
+DEV_CLUSTER = Path(__file__).resolve().parents[2] / "scripts/dev-cluster"
 
 
 @pytest.fixture
@@ -35,6 +39,36 @@ def test_a_controller_frozen_during_submit_makes_one_job_not_two(person: Person,
     thaw.join()
     assert finished["status"] == "complete"
     assert max(Counter(person.jobs_of(run)).values()) == 1
+
+
+@pytest.mark.slow
+def test_a_controller_frozen_in_mid_sbatch_is_asked_again_and_its_job_found(
+    slurm_cluster, slurm_env: dict[str, str], slurm_workdir: Path
+) -> None:
+    """The answer is lost, and the job was accepted: it must be found, not submitted again."""
+    tools = slurm_workdir / "bin"
+    tools.mkdir()
+    freeze = [sys.executable, str(DEV_CLUSTER), "freeze-controller", "--dir", str(slurm_cluster.state_dir)]
+    wrapper = tools / "sbatch"
+    wrapper.write_text(f'#!/bin/bash\n{shlex.join(freeze)} >/dev/null\nexec {shutil.which("sbatch")} "$@"\n')
+    wrapper.chmod(0o755)
+    env = environment(slurm_env)
+    person = Person(slurm_workdir, {**env, "PATH": f"{tools}:{env['PATH']}"})
+    path = person.write(counter("midway", steps=10))
+    done = person.run("submit", str(path), "--cluster", "alpha", "--offline", "--json", check=False)
+    assert done.returncode == 4, done.stderr
+    outcome = json.loads(done.stdout)["runs"][0]["submissions"][0]
+    assert outcome["word"] == "uncertain" and "tick" in done.stderr
+    # Looked at while it is frozen: nothing may be concluded, and nothing is submitted.
+    assert "accepted" not in person.run("tick", check=False).stdout
+    slurm_cluster.thaw()
+    wrapper.unlink()
+    run = json.loads(done.stdout)["run"]
+    finished = person.finish(run, timeout_s=120)
+    assert finished["status"] == "complete", person.story(run)
+    assert max(Counter(person.jobs_of(run)).values()) == 1
+    journal = "".join(f.read_text() for f in (Path(finished["run_dir"]) / "journal").glob("login-*"))
+    assert '"via":"lookup"' in journal
 
 
 @pytest.mark.slow
