@@ -104,17 +104,23 @@ def _chunks(words: Sequence[str]) -> list[str]:
 
 
 def parse(output: str) -> Accounting:
-    """Read an answer; rows keep sacct's order."""
+    """Read an answer; rows keep sacct's order.
+
+    A row ends with the separator and a newline, not with a newline alone: a job's name may hold one.
+    """
     rows: list[AccountingRow] = []
-    complete = True
-    for line in output.split("\n"):
-        if not line.strip():
-            continue
-        parts = line.split(FIELD_END)
-        job_id = parts[0].strip()
-        if "." in job_id:
-            continue  # a step
-        if len(parts) != len(_COLUMNS) + 1 or parts[-1].strip() or not job_id.isdecimal():
+    *records, rest = f"{output}\n".split(f"{FIELD_END}\n")
+    complete = not rest.strip()
+    for record in records:
+        parts = record.split(FIELD_END)
+        before, parts = parts[: -len(_COLUMNS)], parts[-len(_COLUMNS) :]
+        *noise, first = parts[0].split("\n") if len(parts) == len(_COLUMNS) else [record]
+        if any(text.strip() for text in (*before, *noise)):
+            complete = False  # a torn row or another program's words; the row behind them is whole
+        job_id = first.strip()
+        if not job_id or "." in job_id:
+            continue  # nothing, or a step
+        if len(parts) != len(_COLUMNS) or not job_id.isdecimal():
             complete = False
             continue
         rows.append(_row(job_id, parts))
