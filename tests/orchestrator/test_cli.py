@@ -178,7 +178,8 @@ def test_an_unexpected_error_shows_where_and_no_values(env: dict[str, str]) -> N
         "from orchestrator.cli.main import app\n"
         "def broken(name):\n"
         "    key = 'local' + '-variable'\n"
-        "    raise ValueError('token=' + 'hunter22hunter22\\nsecond line')\n"
+        # in pieces: from 3.13 on a traceback also shows the source that -c was given
+        "    raise ValueError('token=' + ('hun' + 'ter22') * 2 + '\\nsecond line')\n"
         "version._installed = broken\n"
         "app(['version'])"
     )
