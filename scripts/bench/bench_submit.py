@@ -10,16 +10,17 @@ from pathlib import Path
 from figures import Figure, report
 from slurm_bench import dev_cluster, write_home
 
-LINKS = 300
+STAGES, AHEAD = 100, 3
+LINKS = STAGES * AHEAD
 AIM = 0.8
 
 
 def bare(scripts: list[Path]) -> float:
-    """Seconds of a loop of sbatch, each second link queued behind the first as a chain's would be."""
+    """Seconds of a loop of sbatch, links queued behind each other as a chain's are."""
     began = time.perf_counter()
     previous = None
     for number, script in enumerate(scripts):
-        after = ["--dependency", f"afterany:{previous}"] if number % 2 else []
+        after = ["--dependency", f"afterany:{previous}"] if number % AHEAD else []
         done = subprocess.run(
             ["sbatch", "--parsable", *after, str(script)],
             capture_output=True,
@@ -32,7 +33,7 @@ def bare(scripts: list[Path]) -> float:
 
 def main() -> None:
     with dev_cluster() as work:
-        path = write_home(work, 1, LINKS // 2)[0]
+        path = write_home(work, 1, STAGES, AHEAD)[0]
         began = time.perf_counter()
         subprocess.run(
             [sys.executable, "-m", "orchestrator", "submit", str(path)],

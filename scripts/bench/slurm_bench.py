@@ -38,11 +38,9 @@ def dev_cluster() -> Iterator[Path]:
             subprocess.run([*verb, "down"], capture_output=True, stdin=subprocess.DEVNULL, check=False)
 
 
-def write_home(work: Path, runs: int, stages: int) -> list[Path]:
-    """A home with a profile whose jobs do not start for hours, and ``runs`` experiments of ``stages`` stages.
-
-    Each stage queues two links.
-    """
+def write_home(work: Path, runs: int, stages: int, links: int = 2) -> list[Path]:
+    """A home with a profile whose jobs do not start for hours, and ``runs`` experiments of ``stages`` stages
+    (at most 100), each of which queues ``links`` links."""
     home = work / "home"
     home.mkdir()
     os.environ["TRAINMASTER_HOME"] = str(home)
@@ -51,7 +49,8 @@ def write_home(work: Path, runs: int, stages: int) -> list[Path]:
     )
     paths = []
     for number in range(runs):
-        lines = [f"name: bench{number}", "cluster: bench", "stages:"]
+        lines = [f"name: bench{number}", "cluster: bench"]
+        lines += [f"defaults: {{chain: {{lookahead: {links}}}}}", "stages:"]
         for stage in range(stages):
             lines.append(
                 f'  s{stage}: {{kind: command, run: ["true"], resources: {{time: "00:10:00", mem: 10M}}}}'
