@@ -23,6 +23,20 @@ _NAME = (
     r"[A-Za-z0-9_.-]*(?:api[_-]?key|access[_-]?key|secret|private[_-]?key|token|passw(?:or)?d|passphrase|"
     r"credential)[A-Za-z0-9_-]*"
 )
+#: Regular expression for the documented prefixes of well-known issuers: the one list, also used by
+#: ``orchestrator.spec.credentials`` to refuse such values in an experiment file.
+ISSUED: Final = (
+    r"hf_[A-Za-z0-9]{20,}"  # Hugging Face
+    r"|gh[pousr]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{30,}"  # GitHub
+    r"|glpat-[A-Za-z0-9_-]{18,}"  # GitLab
+    r"|sk-(?:proj-|ant-[a-z0-9]+-)?[A-Za-z0-9_-]{24,}"  # OpenAI, Anthropic
+    r"|nvapi-[A-Za-z0-9_-]{30,}"  # NVIDIA
+    r"|(?:AKIA|ASIA)[0-9A-Z]{16}"  # AWS key id
+    r"|AIza[0-9A-Za-z_-]{35}"  # Google
+    r"|xox[abeoprs]-[0-9A-Za-z-]{10,}"  # Slack
+    r"|eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}"  # JSON web token
+)
+
 _PATTERNS: Final[list[tuple[re.Pattern[str], str]]] = [
     # key=value, key: value, "key": "value"; the value ends at a quote, space or separator.
     # Only where the name is one: "tokens: 123" (a count) and "token 5" stay.
@@ -33,6 +47,8 @@ _PATTERNS: Final[list[tuple[re.Pattern[str], str]]] = [
     (re.compile(r"(?i)(--(?:password|token|api-key|secret)[= ])(\S+)"), rf"\1{MASK}"),
     (re.compile(r"(?i)(\bauthorization:\s*(?:bearer|basic|token)\s+)(\S+)"), rf"\1{MASK}"),
     (re.compile(r"(://[^/\s:@]+:)([^@/\s]+)(@)"), rf"\1{MASK}\3"),  # userinfo of a URL (RFC 3986)
+    (re.compile(rf"(?<![A-Za-z0-9])(?:{ISSUED})"), MASK),
+    # Shorter and looser than any issuer's: in output a mask too many does no harm.
     (
         re.compile(r"\b(?:hf|gho|ghp|ghs|ghu|ghr|glpat|sk|pk|xox[abprs])[_-][A-Za-z0-9_-]{16,}"),
         MASK,

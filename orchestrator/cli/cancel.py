@@ -7,9 +7,8 @@ from pathlib import Path
 import click
 
 from .commands import verb
-from .common import emit, home_of, note, say
+from .common import home_of
 from .options import home_option, json_option, run_argument
-from .show import report_data, report_lines
 
 
 @verb("Example: python -m orchestrator cancel quickstart-20261130-101500-a3f9 --stage eval")
@@ -24,16 +23,10 @@ def command(run: str | None, stage: tuple[str, ...], home: Path | None, json: bo
     """
     from .. import lifecycle
     from ..session import Session
+    from .outcome import tell
 
     session = Session(home_of(home))
     found = session.find(run)
     stages = lifecycle.cancel(session, found, list(stage))
     report = session.reconcile([found])
-    if json:
-        emit({"run": found.id, "cancelled": stages, **report_data(report)})
-    else:
-        say(f"{found.id}: cancelled {', '.join(stages) if stages else 'nothing (it is over already)'}")
-        for line in list(report_lines(report))[1:]:
-            say(line)
-    for problem in report.problems:
-        note(f"problem: {problem}")
+    tell(found.id, "cancelled", stages, "it is over already", report, json=json)

@@ -1,6 +1,6 @@
 """What looks like a credential. Names and shapes only; a value is never repeated in a message.
 
-The shapes are the publicly documented prefixes of well-known issuers.
+The shapes are those of :mod:`resiliency.redact`, and what else may stand in a file.
 ``tests/orchestrator/test_spec_secrets.py``.
 """
 
@@ -9,6 +9,8 @@ from __future__ import annotations
 import itertools
 import re
 from typing import Final
+
+from resiliency.redact import ISSUED
 
 _SECRET_WORDS: Final = {
     "TOKEN",
@@ -28,15 +30,7 @@ _HARMLESS_ENDS: Final = {"FILE", "PATH", "DIR", "NAME", "COUNT", "LENGTH", "LIMI
 
 _SHAPES: Final = re.compile(
     r"(?<![A-Za-z0-9])(?:"
-    r"hf_[A-Za-z0-9]{20,}"  # Hugging Face
-    r"|gh[pousr]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{30,}"  # GitHub
-    r"|glpat-[A-Za-z0-9_-]{18,}"  # GitLab
-    r"|sk-(?:proj-|ant-[a-z0-9]+-)?[A-Za-z0-9_-]{24,}"  # OpenAI, Anthropic
-    r"|nvapi-[A-Za-z0-9_-]{30,}"  # NVIDIA
-    r"|(?:AKIA|ASIA)[0-9A-Z]{16}"  # AWS key id
-    r"|AIza[0-9A-Za-z_-]{35}"  # Google
-    r"|xox[abeoprs]-[0-9A-Za-z-]{10,}"  # Slack
-    r"|eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}"  # JSON web token
+    rf"{ISSUED}"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----"
     r"|[a-z][a-z0-9+.-]*://[^\s/:@]+:[^\s/:@]+@"  # user:password in a URL
     r")"

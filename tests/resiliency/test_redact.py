@@ -87,3 +87,8 @@ def test_names() -> None:
 def test_any_text_can_be_redacted_and_twice_changes_nothing(text: str) -> None:
     once = redact(text)
     assert redact(once) == once
+
+
+@pytest.mark.parametrize("secret", ["nvapi-" + "Ab3_" * 10, "AIza" + "Sy0-_" * 7, "xoxe-0123456789-abc"])
+def test_every_issuer_refused_in_a_file_is_masked_in_output_too(secret: str) -> None:
+    assert redact(f"using {secret} now") == f"using {MASK} now"
