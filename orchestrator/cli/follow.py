@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 #: Seconds between looks: the local scheduler is free to ask, a shared one is spared more and more.
 _LOCAL_S = 1.0
 _SHARED_S = (2.0, 3.0, 5.0, 8.0, 12.0, 15.0)
+#: Looks after the run is over, for the scheduler's own last word on its jobs: a job's supervisor says
+#: "complete" a moment before its job ends. Accounting may lag, so there is an end to it.
+_LAST_LOOKS = 8
 
 
 def follow(session: Session, run: runs.Run, *, quiet: bool = False) -> int:
@@ -51,12 +54,17 @@ def follow(session: Session, run: runs.Run, *, quiet: bool = False) -> int:
 def _loop(session: Session, run: runs.Run, show) -> RunState:  # type: ignore[no-untyped-def]
     pause = 0
     last = None
+    late = 0
     while True:
         report = session.reconcile([run], lock_wait_s=5.0)
         state = next((r.state for r in report.runs if r.state), None) or control.read_state(run)
         show(state, [*report.problems, *(n for r in report.runs for n in r.notes)])
         if state.finished:
-            return state
+            late += 1
+            if late > _LAST_LOOKS or run.paths.root not in session.home.active_run_dirs():
+                return state
+            time.sleep(_LOCAL_S)
+            continue
         if run.plan.profile.scheduler == "local":
             time.sleep(_LOCAL_S)
             continue
