@@ -54,7 +54,6 @@ _PATTERNS: Final[list[tuple[re.Pattern[str], str]]] = [
         MASK,
     ),
     (re.compile(r"\bgithub_pat_[A-Za-z0-9_]{20,}"), MASK),
-    (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"), MASK),  # AWS access key id
     (re.compile(r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}"), MASK),  # JWT
     (
         re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.S),

@@ -63,9 +63,7 @@ def _loop(session: Session, run: runs.Run, show) -> RunState:  # type: ignore[no
             late += 1
             if late > _LAST_LOOKS or run.paths.root not in session.home.active_run_dirs():
                 return state
-            time.sleep(_LOCAL_S)
-            continue
-        if run.plan.profile.scheduler == "local":
+        if state.finished or run.plan.profile.scheduler == "local":
             time.sleep(_LOCAL_S)
             continue
         fingerprint = [(s.status, s.last_step()) for s in state.stages.values()]
