@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,10 @@ class Launch:
 
     Exactly one of ``program`` (run with ``python``) and ``argv`` (the user's command) is set.
     ``stop_signal`` None: a command is only told by the stop file. ``cpus_per_node`` None: what the
-    allocation has. ``workdir`` None: the stage's directory. ``restarts_in_job``: restarts the launcher
-    may do by itself.
+    allocation has. ``workdir`` None: the stage's directory. ``nodes`` train, ``spare_nodes`` more wait;
+    ``restarts_in_job``: cycles after the first that one allocation may have; ``min_nodes`` None: never with
+    fewer nodes; ``warm``: modules a node imports ahead; ``signal_lead_s``: seconds before the limit at
+    which the stage is told to stop; ``faults``: a rehearsal's plan.
     """
 
     nodes: int
@@ -49,6 +51,11 @@ class Launch:
     startup_s: float
     restarts_in_job: int = 0
     workdir: str | None = None
+    spare_nodes: int = 0
+    min_nodes: int | None = None
+    warm: tuple[str, ...] = ()
+    signal_lead_s: float = 0.0
+    faults: str | None = None
 
     @property
     def world(self) -> int:
@@ -57,7 +64,11 @@ class Launch:
 
 @dataclass(frozen=True)
 class StageConfig:
-    """One stage as frozen by ``submit``. ``inputs``: needed stage → its artifact's directory."""
+    """One stage as frozen by ``submit``. ``inputs``: needed stage → its artifact's directory.
+
+    ``recovery``: the sections ``hang``, ``straggler``, ``preflight``, ``exclusion`` and the flag ``shadow``;
+    each is read by the module it is for.
+    """
 
     path: Path
     run: str
@@ -72,6 +83,7 @@ class StageConfig:
     artifact_kind: str
     launch: Launch
     budgets: Budgets
+    recovery: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def is_command(self) -> bool:
@@ -124,6 +136,11 @@ def _launch(raw: Mapping[str, Any]) -> Launch:
         startup_s=float(raw.get("startup_s") or 60.0),
         restarts_in_job=int(raw.get("restarts_in_job") or 0),
         workdir=str(raw["workdir"]) if raw.get("workdir") else None,
+        spare_nodes=int(raw.get("spare_nodes") or 0),
+        min_nodes=int(raw["min_nodes"]) if raw.get("min_nodes") else None,
+        warm=tuple(map(str, raw.get("warm") or ())),
+        signal_lead_s=float(raw.get("signal_lead_s") or 0.0),
+        faults=str(raw["faults"]) if raw.get("faults") else None,
     )
 
 
@@ -145,6 +162,7 @@ def read_stage_config(path: Path) -> StageConfig:
             input_kinds={str(k): str(v) for k, v in (raw.get("input_kinds") or {}).items()},
             artifact_kind=str(raw.get("artifact_kind") or "command"),
             launch=_launch(raw["launch"]),
+            recovery=dict(raw.get("recovery") or {}),
             budgets=Budgets(**{k: v for k, v in (raw.get("budgets") or {}).items() if k in known}),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -39,6 +39,9 @@ ARTIFACT_KINDS: Final = {
     "eval": "evaluation",
     "command": "command",
 }
+_BUDGETS: Final = ("unexplained", "no_progress", "same_signature", "launch")
+#: Modules a node imports ahead for the ranks of a kind of stage.
+WARM: Final = {"pretrain": ("models.warm",)}
 PROGRAMS: Final = {
     "text": ("-m", "models.prepare_text"),
     "pretrain": ("-m", "models.pretrain"),
@@ -86,6 +89,15 @@ class StagePlan:
         return int(self.spec["resources"]["nodes"])
 
     @property
+    def spare_nodes(self) -> int:
+        return int(self.spec["resources"]["spare_nodes"])
+
+    @property
+    def survives_node_loss(self) -> bool:
+        """Whether the allocation is worth keeping without one of its nodes."""
+        return self.spare_nodes > 0 or self.spec["recovery"]["min_nodes"] is not None
+
+    @property
     def gpus_per_node(self) -> int:
         return int(self.spec["resources"]["gpus_per_node"])
 
@@ -113,7 +125,7 @@ class StagePlan:
     @property
     def node_hours_per_link(self) -> float:
         """If the link runs to its limit."""
-        return self.nodes * self.time_limit_s / 3600
+        return (self.nodes + self.spare_nodes) * self.time_limit_s / 3600
 
     @property
     def node_hours_at_most(self) -> float:
@@ -123,13 +135,13 @@ class StagePlan:
         if total is None:
             return links
         # The last link may begin just under the cap and still run to its limit.
-        return min(links, total * self.nodes / 3600 + self.node_hours_per_link)
+        return min(links, total * (self.nodes + self.spare_nodes) / 3600 + self.node_hours_per_link)
 
     @cached_property
     def budgets(self) -> policy.Budgets:
         total = self.spec["chain"]["total_time"]
         return policy.Budgets(
-            **{key: int(value) for key, value in self.spec["recovery"].items()},
+            **{key: int(self.spec["recovery"][key]) for key in _BUDGETS},
             max_links=self.max_links,
             total_wall_s=None if total is None else float(parse_time(total)),
         )
@@ -172,6 +184,11 @@ class StagePlan:
             "artifact_kind": self.artifact_kind,
             "launch": {
                 "nodes": self.nodes,
+                "spare_nodes": self.spare_nodes,
+                "restarts_in_job": self.spec["recovery"]["restarts_in_job"],
+                "min_nodes": self.spec["recovery"]["min_nodes"],
+                "warm": self.spec.get("warm", list(WARM.get(self.kind, ()))),
+                "signal_lead_s": self.signal_lead_s,
                 "ranks_per_node": self.ranks_per_node,
                 "gpus_per_node": self.gpus_per_node,
                 "cpus_per_node": self.cpus_per_node,
@@ -204,6 +221,10 @@ class StagePlan:
                 "max_links": budgets.max_links,
                 "total_wall_s": budgets.total_wall_s,
             },
+            "recovery": {
+                name: self.spec["recovery"][name]
+                for name in ("shadow", "hang", "straggler", "preflight", "exclusion")
+            },
             "advance": self.profile.advance,
         }
 
@@ -219,7 +240,7 @@ class StagePlan:
             argv=tuple(argv),
             chdir=paths.stage(self.name),
             output=paths.job_log(self.name, link),
-            nodes=self.nodes,
+            nodes=self.nodes + self.spare_nodes,
             time_limit_s=self.time_limit_s,
             signal_lead_s=self.signal_lead_s,
             cpus_per_node=self.cpus_per_node,
@@ -232,6 +253,7 @@ class StagePlan:
             reservation=self.setting("reservation"),
             exclude=tuple(dict.fromkeys([*self.profile.exclude, *resources["exclude"]])),
             exclusive=bool(resources["exclusive"]),
+            no_kill=self.survives_node_loss,
             requeue=self.profile.requeue,
             modules=self.profile.environment.modules,
             setup=self.profile.environment.setup,

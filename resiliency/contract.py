@@ -24,6 +24,10 @@ ENV_NODE: Final = "TRAINMASTER_NODE"  # Slurm's node name (SLURMD_NODENAME), or 
 ENV_STOP_FILE: Final = "TRAINMASTER_STOP_FILE"  # node-local: exists once the node must stop
 ENV_STAGE_CONFIG: Final = "TRAINMASTER_STAGE_CONFIG"  # path of stage.json
 ENV_HOME: Final = "TRAINMASTER_HOME"
+ENV_RECORDS: Final = "TRAINMASTER_RECORDS"  # node-local directory of this cycle's step records, a file a rank
+ENV_NODE_DIR: Final = "TRAINMASTER_NODE_DIR"  # node-local directory that outlives cycles, not the attempt
+ENV_FAULTS: Final = "TRAINMASTER_FAULTS"  # a rehearsal's plan (resiliency.faults); absent: no faults
+ENV_WARM: Final = "TRAINMASTER_WARM"  # socket of the node's warm server (launch.warm); absent: none
 
 COMMENT_PREFIX: Final = "trainmaster:"
 

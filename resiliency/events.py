@@ -47,7 +47,28 @@ TYPES: Final[dict[str, str]] = {
     "checkpoint.quarantined": "a checkpoint failed verification and was set aside: path, reason",
     "data.built": "a dataset is complete: documents, tokens, bytes",
     "eval.result": "measured figures: metrics",
-    "decision": "what the policy said: action, rule, reason",
+    "decision": "what the policy said: action, rule, reason, exclude (nodes), in_job, shadow (only said)",
+    "preflight": "nodes were checked: cycle, status (OK, WARN, CRITICAL, UNKNOWN), seconds, "
+    "checks = [{node, check, status, detail}] (those that are not OK), failed (nodes)",
+    "cycle.started": "ranks are being started in the allocation: cycle, nodes, spares, world, port",
+    "incident": "something in a running cycle that must be decided on: cycle, kind (rank_end, hang, "
+    "node_lost, straggler, launch), onset, detected, node, rank, step, detail, evidence",
+    "verdict": "what an incident or attempt is taken for: category, role, confidence, reason, node, rank, "
+    "signature, evidence, source",
+    "cycle.ended": "a cycle is over: cycle, category, signature, reason, step, saved_step, node, rank, "
+    "continued (another cycle follows in this allocation), seconds",
+    "node.swapped": "a spare took a node's place: out, in, reason",
+    "node.lost": "a node of the allocation is gone: node, reason",
+    "node.shrunk": "the stage goes on smaller: nodes, world, reason",
+    "node.excluded": "a node is kept out: node, cluster, category, reason, until, evidence, by",
+    "node.readmitted": "a person or a repair let a node back: node, cluster, reason, by",
+    "workload.timing": "what a start was spent on: phases = {imports, groups, model, data, load, first_step} "
+    "in seconds, step",
+    "straggler": "a rank is slow against its peers: rank, node, ratio, window, seconds, peers",
+    "hang.evidence": "what was gathered before a hang was ended: files, culprits, records",
+    "checkpoint.interval": "the interval between saves was chosen anew: steps, seconds, cost_s, mtbf_s, reason",
+    "snapshot.taken": "node-local copies (aggregate): step, bytes, seconds, stall_s, replicas, count",
+    "fault.injected": "a rehearsal did harm on purpose: kind, step, rank, node, id",
     "stage.completed": "the stage's artifact verifies: epoch, artifact",
     "stage.stopped": "the stage will not go on by itself: epoch, category, rule, reason",
     "stage.held": "waits for a person or a condition: epoch, category, rule, reason",

@@ -28,6 +28,8 @@ class PastAttempt:
     progressed: bool = False
     worked: bool = True
     wall_s: float = 0.0
+    node: str | None = None
+    in_job: bool = False  # a cycle that another one followed in the same allocation
 
 
 @dataclass(frozen=True)
@@ -44,10 +46,22 @@ class Budgets:
 
 @dataclass(frozen=True)
 class Capacity:
-    """What the next attempt could have. ``links_used``: links submitted so far in this epoch."""
+    """What the next attempt could have. ``links_used``: links submitted so far in this epoch.
+
+    The rest is what the running allocation still offers; ``in_job`` False: there is none.
+    ``restarts_left``: in-job restarts not yet used; ``spares``: idle nodes that passed their checks;
+    ``can_shrink``: the stage may go on without the lost node; ``time_left_s`` until the allocation's stop
+    signal (None: unlimited); ``restart_cost_s``: what a restart needs before it is worth anything.
+    """
 
     links_used: int = 0
     wall_used_s: float = 0.0
+    in_job: bool = False
+    restarts_left: int = 0
+    spares: int = 0
+    can_shrink: bool = False
+    time_left_s: float | None = None
+    restart_cost_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -58,6 +72,7 @@ class Decision:
     rule: str
     reason: str
     category: str = "unknown"
+    exclude: tuple[str, ...] = ()
 
     @property
     def goes_on(self) -> bool:
@@ -65,8 +80,16 @@ class Decision:
             Action.REQUEUE,
             Action.REQUEUE_EXCLUDING,
             Action.ROLLBACK_CHECKPOINT,
+            Action.CONTINUE,
             Action.RESTART_IN_JOB,
+            Action.SWAP_NODE,
+            Action.SHRINK,
         )
+
+    @property
+    def stays(self) -> bool:
+        """Whether the work goes on in the same allocation."""
+        return self.action in (Action.CONTINUE, Action.RESTART_IN_JOB, Action.SWAP_NODE, Action.SHRINK)
 
 
 def _trailing(history: Sequence[PastAttempt], keep: Budget) -> int:

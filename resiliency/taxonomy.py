@@ -16,7 +16,10 @@ class Action(str, Enum):
 
     NONE = "none"  # nothing: it is finished, or a person ended it
     WAIT = "wait"  # not enough is known yet (rule 6)
+    CONTINUE = "continue"  # worth noting, nothing is done
     RESTART_IN_JOB = "restart_in_job"
+    SWAP_NODE = "swap_node"  # a spare of the allocation takes the node's place
+    SHRINK = "shrink"  # go on in the allocation with fewer nodes
     REQUEUE = "requeue"  # the next link goes on
     REQUEUE_EXCLUDING = "requeue_excluding"
     ROLLBACK_CHECKPOINT = "rollback_checkpoint"

@@ -50,6 +50,7 @@ class JobSpec:
     exclude: tuple[str, ...] = ()
     nodelist: tuple[str, ...] = ()
     exclusive: bool = False
+    no_kill: bool = False  # the job outlives a lost node
     requeue: bool = False
     modules: tuple[str, ...] = ()
     setup: tuple[str, ...] = ()  # shell lines of the site's profile (the site's, never the experiment's)

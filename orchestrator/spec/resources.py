@@ -17,6 +17,7 @@ from .fields import (
     Memory,
     Model,
     NotNegative,
+    Number,
     Positive,
     Seconds,
     SlurmExpression,
@@ -31,6 +32,9 @@ class Resources(Model):
     """What one link of the stage asks the scheduler for."""
 
     nodes: Positive = Field(default=1, description="Nodes of one allocation.")
+    spare_nodes: NotNegative = Field(
+        default=0, description="Further nodes, checked and idle, that take a lost node's place at once."
+    )
     ranks_per_node: Positive | None = Field(
         default=None, description="Processes on a node. null: one per GPU, or 1 without GPUs."
     )
@@ -87,13 +91,85 @@ class ShortChain(Chain):
     )
 
 
+class Hang(Model):
+    """When ranks that pass no section any more are taken to hang. Needs heartbeats of the program."""
+
+    detect: Flag = Field(default=True, description="false: only wall time ends a hang.")
+    floor: Annotated[Seconds, Field(gt=0)] = Field(
+        default=60, description="Least seconds without progress in a section before it counts as a hang."
+    )
+    factor: Annotated[Number, Field(ge=1.5)] = Field(
+        default=5.0, description="Times the slowest honest pass of a section seen so far."
+    )
+    first: Annotated[Seconds, Field(gt=0)] = Field(
+        default=900, description="Seconds for a section that has no history yet (setup, compile, first save)."
+    )
+
+
+class Straggler(Model):
+    """When a rank counts as slow, and what is done about it."""
+
+    action: Literal["report", "swap", "off"] = Field(
+        default="report", description="swap: a spare takes the slow node's place."
+    )
+    ratio: Annotated[Number, Field(gt=1)] = Field(
+        default=1.5, description="Compute time over the median of its peers."
+    )
+    window: Positive = Field(default=50, description="Steps that are compared.")
+
+
+class Preflight(Model):
+    """Checks of every node before ranks are started on it."""
+
+    run: Flag = Field(default=True, description="false: no checks.")
+    timeout: Annotated[Seconds, Field(gt=0)] = Field(
+        default=30, description="Seconds for all checks of a node together."
+    )
+    skip: listed(Text) = Field(  # type: ignore[valid-type]
+        default_factory=list, description="Names of checks to leave out."
+    )
+    site: listed(Text) = Field(  # type: ignore[valid-type]
+        default_factory=list,
+        description="Further checks: absolute paths of programs that exit with 0 (good), 1 (warning) "
+        "or 2 (bad node).",
+    )
+
+
+class Exclusion(Model):
+    """When a node is kept out of later links, and for how long."""
+
+    days: Annotated[Number, Field(gt=0, le=365)] = Field(default=7.0, description="Days until it ends.")
+    quorum: Annotated[Positive, Field(ge=2)] = Field(
+        default=3, description="Different jobs that must have failed on a node when no failure proves it."
+    )
+    max_share: Annotated[Number, Field(gt=0, le=1)] = Field(
+        default=0.1, description="Largest share of the partition that may be excluded."
+    )
+
+
 class Recovery(Model):
-    """Allowances by cause: how often each may happen in a row before the stage stops."""
+    """Allowances by cause, and how the stage heals itself.
+
+    Budgets count how often each may happen in a row before the stage stops.
+    """
 
     unexplained: Positive = Field(default=3, description="Failures without an explanation.")
     no_progress: Positive = Field(default=3, description="Links that saved nothing new.")
     same_signature: Positive = Field(default=2, description="The same failure at the same step.")
     launch: Positive = Field(default=5, description="Allocations that never got to run the work.")
+    restarts_in_job: NotNegative = Field(
+        default=5, description="Restarts within one allocation; 0: a failure ends the link."
+    )
+    min_nodes: Positive | None = Field(
+        default=None, description="Go on with as few nodes as this after a loss. null: never with fewer."
+    )
+    shadow: Flag = Field(
+        default=False, description="Only record what would be restarted, swapped or excluded."
+    )
+    hang: Hang = Field(default_factory=Hang)
+    straggler: Straggler = Field(default_factory=Straggler)
+    preflight: Preflight = Field(default_factory=Preflight)
+    exclusion: Exclusion = Field(default_factory=Exclusion)
 
 
 class Container(Model):

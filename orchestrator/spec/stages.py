@@ -123,9 +123,20 @@ class Checkpoint(Model):
     interval: Annotated[Positive | None, BeforeValidator(_interval)] = Field(
         default=None, description="Steps between two saves. auto or null: by time, every `seconds`."
     )
-    seconds: Annotated[Seconds, Field(gt=0)] = Field(default=600, description="Seconds, for auto.")
-    keep: Positive = Field(default=3, description="Checkpoints to keep.")
-    async_: Flag = Field(default=False, alias="async", description="Accepted, without effect yet.")
+    seconds: Annotated[Seconds, Field(gt=0)] = Field(
+        default=600, description="For auto: seconds between saves at first, until their cost is known."
+    )
+    keep: Positive = Field(default=3, description="Checkpoints to keep; the last two good ones always stay.")
+    async_: Flag = Field(
+        default=True, alias="async", description="Write while training goes on; a step waits for a copy only."
+    )
+    local_interval: Positive | None = Field(
+        default=None,
+        description="Steps between copies in the nodes' memory, for restarts in the allocation. null: none.",
+    )
+    replicas: Annotated[NotNegative, Field(le=1)] = Field(
+        default=1, description="Copies of each node's part on another node (with local_interval)."
+    )
 
 
 Launcher = Literal["auto", "ft_launcher", "torchrun", "none"]
@@ -253,6 +264,11 @@ class CommandStage(StageBase):
     )
     grace: Seconds = Field(default=60, description="Seconds the command has to end after that signal.")
     launcher: Launcher = Field(default="none", description="none: started once per rank, as it is.")
+    warm: listed(Text) = Field(  # type: ignore[valid-type]
+        default_factory=list,
+        description="Python modules to import ahead on each node, so that restarts begin at once "
+        "(`python script.py …` and `python -m …` under a launcher).",
+    )
 
     WORDS: ClassVar[tuple[str, ...]] = (
         "stage_dir",
