@@ -47,7 +47,7 @@ TYPES: Final[dict[str, str]] = {
     "checkpoint.quarantined": "a checkpoint failed verification and was set aside: path, reason",
     "data.built": "a dataset is complete: documents, tokens, bytes",
     "eval.result": "measured figures: metrics",
-    "decision": "what the policy said: action, rule, reason, exclude (nodes), in_job, shadow (only said)",
+    "decision": "what the policy said: action, rule, reason, exclude (nodes), in_job, shadow",
     "preflight": "nodes were checked: cycle, status (OK, WARN, CRITICAL, UNKNOWN), seconds, "
     "checks = [{node, check, status, detail}] (those that are not OK), failed (nodes)",
     "cycle.started": "ranks are being started in the allocation: cycle, nodes, spares, world, port",
