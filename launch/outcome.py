@@ -6,11 +6,21 @@ A contract code that only a rank knows must not drown in the ones its death caus
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from resiliency import exitcodes
+
+#: What a rank says when another one has gone: it followed, whatever it shows. Words of gloo (torch 2),
+#: NCCL (2.18 on) and torch.distributed's TCPStore.
+_FOLLOWED: Final = re.compile(
+    r"Connection (?:closed|reset) by peer|Connection reset|Broken pipe|Socket closed|remote process exited"
+    r"|NCCL (?:error|communicator was aborted)|ncclRemoteError|Timed out waiting \d+ms for (?:recv|send)"
+    r"|DistNetworkError|DistStoreError|failed to recv, got 0 bytes",
+    re.IGNORECASE,
+)
 
 #: Codes with which a program speaks for the whole stage, most binding first.
 FIRM: Final = (
@@ -43,6 +53,11 @@ class RankEnd:
     def failed(self) -> bool:
         return self.code not in PEACEFUL
 
+    @property
+    def followed(self) -> bool:
+        """Whether it shows only that another rank had gone."""
+        return bool(_FOLLOWED.search(self.summary))
+
     def as_data(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -57,14 +72,15 @@ def speaker(ends: Iterable[RankEnd]) -> RankEnd | None:
     76, 17, 16, 93 before any other failure, of those the earliest that we did not cause; then 75; then 0.
     """
 
-    def order(end: RankEnd) -> tuple[int, bool, bool, float]:
+    def order(end: RankEnd) -> tuple[int, bool, bool, bool, float]:
         if end.code in FIRM:
             tier = FIRM.index(end.code)
         elif end.failed:
             tier = len(FIRM)
         else:
             tier = len(FIRM) + (1 if end.code == exitcodes.PROGRESS_MADE else 2)
-        # A rank with an exception to show explains more than one that vanished beside it.
-        return (tier, end.killed, not end.summary, end.at)
+        # A rank with an exception to show explains more than one that vanished beside it, unless what it
+        # shows is that the other one vanished.
+        return (tier, end.killed, end.followed, not end.summary, end.at)
 
     return min(ends, key=order, default=None)

@@ -85,6 +85,7 @@ _RESERVED: Final = frozenset(
         "--input",
         "--job-name",
         "--kill-on-invalid-dep",
+        "--no-kill",
         "--no-requeue",
         "--nodes",
         "--ntasks",
