@@ -1,43 +1,45 @@
-"""The agent of one node: starts the node's ranks, relays the order to stop, reports how each ended.
+"""The agent of one node: runs the cycles the supervisor orders, reports what happens in them.
 
-One per node, started by the supervisor (an ``srun`` task, or a process per emulated node). Its own
-TERM, which Slurm sends to every process of a step, means "drain": it does not end before its ranks have.
-Nothing it started outlives it. ``tests/launch/test_segment.py``.
+One per node, spares included, started by the supervisor (an ``srun`` task, or a process per emulated
+node). Its own TERM, which Slurm sends to every process of a step, means "drain": it does not end before
+its ranks have. Nothing it started outlives it. ``tests/launch/test_segment.py``, ``test_cycles.py``.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from resiliency import contract, exitcodes
 from resiliency.errors import StorageError, TrainmasterError
 
-from . import control, processes, rank
-from .children import Started, ends_so_far, final_ends
+from . import processes
+from .channel import Message, Wire, take_address
 from .config import StageConfig, read_stage_config
+from .generation import Generation
 from .journaling import SafeJournal, writer_id
 from .localdir import local_directory
 from .outcome import RankEnd, speaker
-from .output import Relay
 from .placeholders import fill
 from .progress import Watcher
-from .records import Records
-from .roles import Place, Process, build, role_environment
+from .rendezvous import own_address
+from .roles import Place, role_environment
 from .signals import Bell
+from .watching import Heart
+from .workbench import Workbench
 
-#: After the first failed rank: time for the others to show their own error, before they are ended.
+#: After the first failed rank: time for the supervisor to end the cycle, before its ranks are ended here.
 SETTLE_S = 3.0
-#: Orders come on standard input; the file is looked at this often, in case they do not.
-LOOK_S = 5.0
+#: Without the supervisor for this long, an agent has nobody to work for.
+ORPHAN_S = 60.0
+_CONNECT_S = 15.0
 _TICK_S = 0.25
 
 
@@ -47,89 +49,148 @@ class Agent:
     def __init__(
         self,
         config: StageConfig,
-        place: Place,
+        node: str,
         *,
         run_dir: Path,
         link: int,
         attempt: str,
         local_dir: Path,
+        wire: Wire,
         bell: Bell,
     ) -> None:
-        self.config, self.place, self.bell = config, place, bell
+        self.config, self.node, self.bell, self.wire = config, node, bell, wire
         self.run_dir, self.link, self.attempt, self.local = run_dir, link, attempt, local_dir
         paths = contract.RunPaths(run_dir)
         parsed = contract.parse_attempt_id(attempt)
-        restart = parsed[2] if parsed else 0
-        self.control = paths.control(config.name, link, restart)
-        self.log = paths.node_log(config.name, link, restart, place.node)
+        self.log = paths.node_log(config.name, link, parsed[2] if parsed else 0, node)
         self.stop_file = local_dir / "stop"
-        self.records = Records(local_dir, place.node, watch_pids=config.launch.container is None)
-        self.watcher = Watcher(config.launch.progress if place.index == 0 else None, resolve=self._resolve)
+        self.watcher: Watcher | None = None
         self.journal = SafeJournal(
             paths.journal,
             run=config.run,
-            writer=writer_id(attempt, f"agent-{place.node}"),
-            defaults={
-                "stage": config.name,
-                "attempt": attempt,
-                "cycle": 0,
-                "node": place.node,
-            },
+            writer=writer_id(attempt, f"agent-{node}"),
+            defaults={"stage": config.name, "attempt": attempt, "cycle": 0, "node": node},
         )
-        self.started: list[Started] = []
-        self.terminated = False
-        self.order = 0
+        self.bench = Workbench(config, node, run_dir=run_dir, local_dir=local_dir)
+        self.generation: Generation | None = None
+        self.heart: Heart | None = None
+        self.leaving = False
+        self.code = exitcodes.PROGRESS_MADE
         self.kill_at: float | None = None
-        self.failed_at: float | None = None
         self.idle_at: float | None = None
-        self.looked_at = 0.0
-        self.orders_in: tuple[int, ...] = (0,)
-        self._half_line = b""
+        self.alone_since: float | None = None
+        self.last_ends: Sequence[RankEnd] = ()
+
+    @property
+    def draining(self) -> bool:
+        return self.kill_at is not None
+
+    # -- life ----------------------------------------------------------------------------------
+
+    def run(self) -> int:
+        """The node's part of the attempt; the code of the rank that speaks for the node's last cycle."""
+        self.bench.open()
+        try:
+            while not self.leaving:
+                self._signals(self.bell.wait(_TICK_S, *self.wire.filenos(), *self.bench.filenos()))
+                for message in self.wire.poll():
+                    self._obey(message)
+                self._keep_company()
+                for word in self.bench.poll():
+                    self.wire.send(word)
+                self._look_after()
+            return self._leave()
+        finally:
+            self.bench.close()
+
+    def _keep_company(self) -> None:
+        """Reconnect; without a supervisor for long, drain and go."""
+        if self.wire.up:
+            self.alone_since = None
+            return
+        now = time.monotonic()
+        if self.alone_since is None:
+            self.alone_since = now
+            print(f"trainmaster: {self.node}: lost the supervisor", file=sys.stderr, flush=True)
+        if self.wire.connect(1.0):
+            self._say_state()
+        elif now - self.alone_since > ORPHAN_S:
+            if self.generation is None:
+                self.leaving = True
+            else:
+                self._drain(min(self.config.launch.grace_s, ORPHAN_S))
+
+    def _say_state(self) -> None:
+        """After a connection was lost: what the supervisor may have missed."""
+        if self.generation is None and self.last_ends:
+            self._say_ended(self.last_ends)
+
+    def _signals(self, rung: Sequence[signal.Signals]) -> None:
+        if not rung:
+            return
+        # Whatever it was: the step, or this node, is asked to stop.
+        self.wire.send({"kind": "terminated", "signal": rung[0].name})
+        self._drain(self.config.launch.grace_s, signalled=self.config.launch.stop_signal in rung)
+
+    # -- orders --------------------------------------------------------------------------------
+
+    def _obey(self, order: Message) -> None:
+        do = order.get("do")
+        try:
+            if do == "prepare":
+                self.bench.prepare(int(order["cycle"]), order)
+            elif do == "start":
+                self._start(order)
+            elif do == "stop" and self._current(order):
+                self._stop(float(order.get("grace_s") or 0.0))
+            elif do == "drain":
+                self._drain(float(order["grace_s"]))
+            elif do == "records":
+                self.wire.send(self._heart_word("records"))
+            elif do == "dump" and self._current(order):
+                self._dump(order)
+            elif do == "exit":
+                self.leaving = True
+        except (KeyError, TypeError, ValueError) as error:
+            print(
+                f"trainmaster: {self.node}: an order makes no sense: {error!r}", file=sys.stderr, flush=True
+            )
+
+    def _current(self, order: Message) -> bool:
+        return self.generation is not None and self.generation.cycle == int(order["cycle"])
+
+    def _start(self, order: Message) -> None:
+        cycle = int(order["cycle"])
+        if self.generation is not None:
+            raise ValueError(f"cycle {cycle} was ordered while {self.generation.cycle} runs")
+        place = Place(
+            self.node, int(order["index"]), int(order["count"]), str(order["master"]), int(order["port"])
+        )
+        if self.draining:  # told to stop before it began
+            self._say_ended([RankEnd(None, exitcodes.PROGRESS_MADE, time.time())], cycle)
+            return
+        if self.watcher is None:
+            progress = self.config.launch.progress if place.index == 0 else None
+            self.watcher = Watcher(progress, resolve=self._resolve)
+        generation = Generation(
+            self.config, place, cycle, self.local, self.log, self.run_dir, self.link,
+            keep=self.bench.keep(), keep_trees=self.bench.keep_trees(),
+        )  # fmt: skip
+        if not self.draining:
+            self.stop_file.unlink(missing_ok=True)  # an earlier cycle's
+        self.generation = generation
+        self.heart = Heart(self.config, generation, self.node)
+        generation.start(self._environment(cycle), self.watcher.line)
+        for one in generation.started:
+            data = {"role": self.config.role, "pid": one.popen.pid}
+            self.journal.append("role.started", data, cycle=cycle)
+        self.wire.send({"kind": "started", "cycle": cycle})
 
     def _resolve(self, text: str) -> Path:
         path = Path(fill([text], self.config, self.run_dir, self.link)[0])
         return path if path.is_absolute() else self.config.stage_dir / path
 
-    # -- life ----------------------------------------------------------------------------------
-
-    def run(self) -> int:
-        """The node's part of the attempt; the code of the rank that speaks for the node."""
-        self._look()
-        if self.kill_at is not None:  # told to stop before it began
-            return self._end([RankEnd(None, exitcodes.PROGRESS_MADE, time.time())])
-        try:
-            todo = build(
-                self.config,
-                self.place,
-                self._environment(),
-                run_dir=self.run_dir,
-                link=self.link,
-                local_dir=self.local,
-            )
-        except (TrainmasterError, OSError) as error:
-            return self._end([self._cannot(error)])
-        relay = Relay(self.log, self._line)
-        failure = self._start(todo, relay.writer)
-        relay.started()
-        if failure is None:
-            while not self._over():
-                self._act(self.bell.wait(_TICK_S, *self.orders_in))
-                self._read_orders()
-        else:
-            self._kill_all()
-        # What the ranks left behind (servers, loaders) goes with them; only then does the pipe close.
-        stuck = processes.kill_descendants(known=[s.popen.pid for s in self.started])
-        if stuck:
-            print(f"trainmaster: {self.place.node}: processes {stuck} cannot be killed", file=sys.stderr)
-        relay.finish()
-        ends = (
-            [failure]
-            if failure
-            else final_ends(self.started, self.records, self.config.launch.ranks_per_node)
-        )
-        return self._end(ends)
-
-    def _environment(self) -> dict[str, str]:
+    def _environment(self, cycle: int) -> dict[str, str]:
         own = {
             contract.ENV_RUN: self.config.run,
             contract.ENV_RUN_DIR: str(self.run_dir),
@@ -138,99 +199,25 @@ class Agent:
             contract.ENV_TOKEN: contract.token(self.config.run, self.config.name, self.link),
             contract.ENV_CLUSTER: self.config.cluster,
             contract.ENV_ATTEMPT: self.attempt,
-            contract.ENV_CYCLE: "0",
-            contract.ENV_NODE: self.place.node,
+            contract.ENV_CYCLE: str(cycle),
+            contract.ENV_NODE: self.node,
             contract.ENV_STOP_FILE: str(self.stop_file),
             contract.ENV_STAGE_CONFIG: str(self.config.path),
-            rank.ENV_DIR: str(self.local),
+            contract.ENV_NODE_DIR: str(self.bench.node_dir),
+            **self.bench.environment(),
         }
+        if self.config.launch.faults:
+            own[contract.ENV_FAULTS] = self.config.launch.faults
         return role_environment(self.config, os.environ, own)
 
-    def _cannot(self, error: Exception) -> RankEnd:
-        print(f"trainmaster: {self.place.node}: {error}", file=sys.stderr, flush=True)
-        message = error.message if isinstance(error, TrainmasterError) else str(error)
-        return RankEnd(None, exitcodes.NEEDS_HUMAN, time.time(), message, "config_error")
-
-    def _start(self, todo: Sequence[Process], output: int) -> RankEnd | None:
-        """Start every process; what prevented one, or None."""
-        for process in todo:
-            try:
-                popen = subprocess.Popen(
-                    list(process.argv),
-                    cwd=self.config.launch.workdir,
-                    env=dict(process.env),
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    start_new_session=True,
-                    preexec_fn=processes.child_hook(ignore=process.ignore),
-                )
-            except OSError as error:
-                name = str(error.filename or process.argv[0])  # its directory may be what is gone
-                print(f"trainmaster: cannot start {name}: {error.strerror}", file=sys.stderr, flush=True)
-                missing = isinstance(error, FileNotFoundError)
-                code = exitcodes.NOT_FOUND if missing else exitcodes.NOT_EXECUTABLE
-                return RankEnd(process.rank, code, time.time(), f"{name}: {error.strerror}")
-            except ValueError as error:  # a NUL byte in an argument or a variable
-                return self._cannot(error)
-            self.started.append(Started(process, popen))
-            self.journal.append("role.started", {"role": self.config.role, "pid": popen.pid})
-        return None
-
-    def _over(self) -> bool:
-        now = time.time()
-        for one in self.started:
-            if one.ended_at is None and one.popen.poll() is not None:
-                one.ended_at = now
-        return all(one.ended_at is not None for one in self.started)
-
-    # -- while it runs -------------------------------------------------------------------------
-
-    def _line(self, line: bytes) -> None:
-        self.records.line(line)
-        self.watcher.line(line)
-
-    def _act(self, rung: Sequence[signal.Signals]) -> None:
-        now = time.monotonic()
-        if rung:  # whatever it was: the step, or this node, is asked to stop
-            self.terminated = True
-            wanted = self.config.launch.stop_signal
-            self._drain(self.config.launch.grace_s, signalled=wanted in rung)
-        if now - self.looked_at >= LOOK_S:
-            self._look()
-        if self.watcher.active and (word := self.watcher.due()) is not None:
-            self.journal.append("progress", word)
-        self._end_survivors(now)
-        self._end_launcher(now)
-        if self.kill_at is not None and now >= self.kill_at:
-            self._kill_all()
-
-    def _look(self) -> None:
-        self.looked_at = time.monotonic()
-        self._obey(control.orders(self.control))
-
-    def _read_orders(self) -> None:
-        """What the supervisor wrote to our standard input."""
-        if not self.orders_in:
-            return
-        try:
-            raw = os.read(0, 4096)
-        except BlockingIOError:
-            return
-        except OSError:
-            raw = b""
-        if not raw:
-            self.orders_in = ()  # closed: whatever becomes of the supervisor, the file remains
-            return
-        *lines, self._half_line = (self._half_line + raw).split(b"\n")
-        for line in lines:
-            with contextlib.suppress(ValueError):
-                self._obey(control.parse(json.loads(line)))
-
-    def _obey(self, order: control.Order | None) -> None:
-        if order is not None and order.number > self.order:
-            self.order = order.number
-            self._drain(order.grace_s)
+    def _stop(self, grace_s: float) -> None:
+        """End the cycle: at once, or with time for a command's processes to save."""
+        assert self.generation is not None
+        if grace_s <= 0:
+            self.generation.kill()
+        elif self.generation.kill_at is None:
+            self.generation.kill_at = time.monotonic() + grace_s
+            self._ask_to_stop()
 
     def _drain(self, grace_s: float, *, signalled: bool = False) -> None:
         """Stop file, then a command's own signal; later calls can only shorten the grace.
@@ -242,67 +229,118 @@ class Agent:
             self.kill_at = min(self.kill_at, at)
             return
         self.kill_at = at
+        self._ask_to_stop(signalled=signalled)
+
+    def _ask_to_stop(self, *, signalled: bool = False) -> None:
         with contextlib.suppress(OSError):
             self.stop_file.touch()
         wanted = self.config.launch.stop_signal
-        if not self.config.is_command or wanted is None:
+        if self.generation is None or not self.config.is_command or wanted is None or signalled:
             return
-        if signalled:
-            return
-        for one in self.started:
+        for one in self.generation.started:
             if one.ended_at is None:
                 # The whole process group: `bash script` alone would not pass it on.
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(one.popen.pid, wanted)
 
-    def _end_survivors(self, now: float) -> None:
-        """A failed rank leaves the others waiting in a collective for ever: end them soon after it."""
-        if self.config.launch.restarts_in_job and any(s.process.rank is None for s in self.started):
-            return  # the launcher decides
-        if self.failed_at is None:
-            if any(end.failed for end in ends_so_far(self.started, self.records)):
-                self.failed_at = now
-        elif now - self.failed_at >= SETTLE_S:
-            self._kill_all()
+    def _dump(self, order: Message) -> None:
+        assert self.generation is not None
+        self.bench.dump(self.generation, Path(str(order["dir"])), float(order.get("timeout_s") or 2.0))
 
-    def _end_launcher(self, now: float) -> None:
-        """While draining, a launcher without ranks gets SETTLE_S to leave: some take much longer."""
-        if self.kill_at is None or all(s.process.rank is not None for s in self.started):
+    # -- while a cycle runs --------------------------------------------------------------------
+
+    def _look_after(self) -> None:
+        generation = self.generation
+        if generation is None:
             return
-        if len(ends_so_far(self.started, self.records)) < self.config.launch.ranks_per_node:
+        if generation.over():
+            self._finish(generation)
+            return
+        now = time.monotonic()
+        if self.watcher is not None and self.watcher.active and (word := self.watcher.due()) is not None:
+            self.journal.append("progress", word, cycle=generation.cycle)
+        failed = generation.first_failure()
+        if failed is not None:
+            self.wire.send({"kind": "failed", "cycle": generation.cycle, "end": failed.as_data()})
+        waiting = generation.failed_at is not None and generation.kill_at is None
+        if waiting and now - (generation.failed_at or now) >= SETTLE_S:
+            # The others wait in a collective for ever, and nobody told us to end them.
+            generation.kill()
+        self._end_launcher(generation, now)
+        if any(at is not None and now >= at for at in (self.kill_at, generation.kill_at)):
+            generation.kill()
+        if self.heart is not None and self.kill_at is None:
+            for kind in self.heart.due():
+                self.wire.send(self._heart_word(kind))
+
+    def _heart_word(self, kind: str) -> dict[str, Any]:
+        rows: list[Any] = []
+        cycle = -1
+        if self.heart is not None and self.generation is not None:
+            rows, cycle = self.heart.rows(), self.generation.cycle
+        return {"kind": kind, "cycle": cycle, "node": self.node, "ranks": rows}
+
+    def _end_launcher(self, generation: Generation, now: float) -> None:
+        """While draining, a launcher without ranks gets SETTLE_S to leave: some take much longer."""
+        if self.kill_at is None or not generation.launched or not generation.all_spoke():
             return
         self.idle_at = self.idle_at or now
         if now - self.idle_at >= SETTLE_S:
-            self._kill_all()
+            generation.kill()
 
-    def _kill_all(self) -> None:
-        for one in self.started:
-            one.killed = one.killed or one.popen.poll() is None
-        processes.kill_descendants(known=[s.popen.pid for s in self.started])
-
-    # -- its last word -------------------------------------------------------------------------
-
-    def _end(self, ends: Sequence[RankEnd]) -> int:
-        if self.watcher.active and (word := self.watcher.due(final=True)) is not None:
-            self.journal.append("progress", word)
+    def _finish(self, generation: Generation) -> None:
+        ends = generation.close()
+        self.generation, self.heart, self.idle_at = None, None, None
+        if self.watcher is not None and self.watcher.active:
+            word = self.watcher.due(final=True)
+            if word is not None:
+                self.journal.append("progress", word, cycle=generation.cycle)
         said = speaker(ends)
-        code = said.code if said is not None else 1
+        self.code = said.code if said is not None else 1
         if said is not None and said.failed:
             who = f"rank {said.rank}" if said.rank is not None else self.config.role
             why = f": {said.summary}" if said.summary else ""
             print(
-                f"trainmaster: {self.place.node}: {who} ended with {code} "
-                f"({exitcodes.describe(code)}){why}; log: {self.log}",
+                f"trainmaster: {self.node}: {who} ended with {said.code} "
+                f"({exitcodes.describe(said.code)}){why}; log: {self.log}",
                 file=sys.stderr, flush=True,
             )  # fmt: skip
-        self.journal.append("role.exited", {"role": self.config.role, "exit_code": code}, sync=True)
+        data = {"role": self.config.role, "exit_code": self.code}
+        self.journal.append("role.exited", data, sync=True, cycle=generation.cycle)
+        self._say_ended(ends, generation.cycle)
+
+    def _say_ended(self, ends: Sequence[RankEnd], cycle: int | None = None) -> None:
+        self.last_ends = ends
+        self.last_cycle = self.last_cycle if cycle is None else cycle
+        self.wire.send(
+            {
+                "kind": "ended",
+                "cycle": self.last_cycle,
+                "ends": [end.as_data() for end in ends],
+                "step": self.watcher.step if self.watcher is not None else None,
+            }
+        )
+
+    last_cycle: int = 0
+
+    # -- its last word -------------------------------------------------------------------------
+
+    def _leave(self) -> int:
+        if self.generation is not None:
+            self.generation.kill()
+            self._finish(self.generation)
         self.journal.close()
-        it = control.NodeReport(self.place.node, ends, self.terminated, self.watcher.step)
-        try:
-            control.report(self.control, it)
-        except (StorageError, OSError) as error:
-            print(f"trainmaster: {error}", file=sys.stderr, flush=True)
-        return code
+        self.wire.send({"kind": "bye", "code": self.code})
+        self.wire.drain(2.0)
+        self.wire.close()
+        return self.code
+
+
+def _address(environ: Mapping[str, str], given: str, *, local: bool) -> str:
+    """The supervisor's address. srun's own idea of it is the one that can be reached from a step."""
+    host, _, rest = given.partition(":")
+    better = None if local else environ.get("SLURM_LAUNCH_NODE_IPADDR")
+    return f"{better or host}:{rest}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -311,32 +349,32 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--stage", required=True)
     parser.add_argument("--link", type=int, required=True)
     parser.add_argument("--attempt", required=True)
-    parser.add_argument("--master", required=True, help="HOST:PORT of the first node")
     parser.add_argument("--node", help="default: SLURMD_NODENAME")
-    parser.add_argument("--index", type=int, help="default: SLURM_NODEID")
     given = parser.parse_args(argv)
     # Before anything slow: a signal that comes now must not end the agent.
     bell = Bell((signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2))
     processes.become_subreaper()
-    os.set_blocking(0, False)
     node = given.node or os.environ["SLURMD_NODENAME"]
-    index = given.index if given.index is not None else int(os.environ.get("SLURM_NODEID", "0"))
-    host, _, port = given.master.rpartition(":")
-    # srun's own address, on the batch host; only steps are told, and names of nodes need not resolve.
-    host = os.environ.get("SLURM_LAUNCH_NODE_IPADDR") or host if given.node is None else host
+    address = take_address(os.environ)
+    if address is None:
+        print(f"trainmaster: {node}: an agent is started by its supervisor only", file=sys.stderr, flush=True)
+        return exitcodes.NEEDS_HUMAN
+    address = _address(os.environ, address, local=given.node is not None)
+    host, port = address.rsplit(":", 2)[:2]
+    wire = Wire(address, {"node": node, "pid": os.getpid(), "address": own_address(host, int(port))})
+    until = time.monotonic() + _CONNECT_S
+    while not wire.connect(5.0):
+        if time.monotonic() > until:
+            print(f"trainmaster: {node}: cannot reach {host}:{port}", file=sys.stderr, flush=True)
+            return 1
+        time.sleep(0.2)
     try:
         config = read_stage_config(contract.RunPaths(given.run_dir).stage_config(given.stage))
-        place = Place(node, index, config.launch.nodes, host, int(port))
         with local_directory(given.attempt, node) as local:
             agent = Agent(
-                config,
-                place,
-                run_dir=given.run_dir,
-                link=given.link,
-                attempt=given.attempt,
-                local_dir=local,
-                bell=bell,
-            )
+                config, node, run_dir=given.run_dir, link=given.link, attempt=given.attempt,
+                local_dir=local, wire=wire, bell=bell,
+            )  # fmt: skip
             return agent.run()
     except TrainmasterError as error:
         print(f"trainmaster: {node}: {error}", file=sys.stderr, flush=True)

@@ -67,7 +67,7 @@ class StageConfig:
     """One stage as frozen by ``submit``. ``inputs``: needed stage → its artifact's directory.
 
     ``recovery``: the sections ``hang``, ``straggler``, ``preflight``, ``exclusion`` and the flag ``shadow``;
-    each is read by the module it is for.
+    each is read by the module it is for. ``stage``: the resolved spec.
     """
 
     path: Path
@@ -84,6 +84,7 @@ class StageConfig:
     launch: Launch
     budgets: Budgets
     recovery: Mapping[str, Any] = field(default_factory=dict)
+    stage: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def is_command(self) -> bool:
@@ -163,6 +164,7 @@ def read_stage_config(path: Path) -> StageConfig:
             artifact_kind=str(raw.get("artifact_kind") or "command"),
             launch=_launch(raw["launch"]),
             recovery=dict(raw.get("recovery") or {}),
+            stage=dict(raw.get("stage") or {}),
             budgets=Budgets(**{k: v for k, v in (raw.get("budgets") or {}).items() if k in known}),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -43,6 +43,11 @@ def alive(pid: int) -> bool:
     return _stat(pid)[1] not in ("", "Z", "X")
 
 
+def state_letter(pid: int) -> str:
+    """R, S, D, T (stopped), Z …, as ps(1) has it; empty when there is no such process."""
+    return _stat(pid)[1]
+
+
 def _stat(pid: int) -> tuple[int, str]:
     """(parent, state letter); ``(0, "")`` when there is no such process."""
     try:
@@ -55,8 +60,8 @@ def _stat(pid: int) -> tuple[int, str]:
     return int(fields[1]), fields[0].decode()
 
 
-def descendants(root: int) -> dict[int, str]:
-    """Every process below ``root`` → its state letter, zombies included."""
+def descendants(root: int, *, without: Collection[int] = ()) -> dict[int, str]:
+    """Every process below ``root`` → its state letter, zombies included; not the trees ``without``."""
     children: dict[int, list[tuple[int, str]]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -67,23 +72,33 @@ def descendants(root: int) -> dict[int, str]:
     waiting = [root]
     while waiting:
         for pid, state in children.get(waiting.pop(), ()):
-            if pid not in found:
+            if pid not in found and pid not in without:
                 found[pid] = state
                 waiting.append(pid)
     return found
 
 
-def kill_descendants(*, patience_s: float = 10.0, known: Collection[int] = ()) -> list[int]:
+def kill_descendants(
+    *,
+    patience_s: float = 10.0,
+    known: Collection[int] = (),
+    keep: Collection[int] = (),
+    keep_trees: Collection[int] = (),
+) -> list[int]:
     """SIGKILL everything below this process until nothing is left; the pids that would not die.
 
-    ``known``: children whose status somebody else collects; other zombies are reaped here.
+    ``known``: children whose status somebody else collects; other zombies are reaped here. ``keep``:
+    processes that stay, though what they started does not; ``keep_trees``: with all they started.
     Needs :func:`become_subreaper` first, so that nothing escapes by its parent's death.
     """
     deadline = time.monotonic() + patience_s
     pause = 0.01
     while True:
         living = []
-        for pid, state in descendants(os.getpid()).items():
+        found = descendants(os.getpid(), without=keep_trees)
+        for pid, state in found.items():
+            if pid in keep:
+                continue
             if state not in ("Z", "X"):
                 living.append(pid)
                 with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 
 from resiliency import contract, journal
@@ -29,6 +30,8 @@ class Segment:
     epoch: int = 0
     drain_reason: str | None = None
     notes: list[str] = field(default_factory=list)
+    started_at: float = field(default_factory=time.time)  # Unix seconds
+    startup_s: float | None = None  # what starting ranks took, once it was seen
 
     @property
     def token(self) -> str:

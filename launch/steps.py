@@ -18,12 +18,11 @@ from typing import IO
 
 from resiliency import contract
 
-from . import control, processes
-from .allocation import Allocation
+from . import processes
+from .allocation import Allocation, expand_nodelist
+from .channel import ENV_CHANNEL, Hub, channel_address
 from .config import StageConfig
-from .journaling import writer_id
 from .localdir import sweep
-from .rendezvous import free_port
 from .roles import python_path
 
 #: srun's word that a node was lost, as opposed to a task that was killed.
@@ -32,68 +31,45 @@ _NODE_LOST = re.compile(r"Node failure on (\S+)|DUE TO NODE FAILURE|Unable to co
 #: PREEMPTION ***". Without a reason it says nothing: srun's own ending of a step reads the same.
 _PREEMPTED = re.compile(r"\bCANCELLED AT \S+ DUE TO PREEMPTION\b")
 #: "srun: error: a2: task 1: Exited with exit code 5", "…: Killed". 0 is not said; 75 is a drain.
-_TASK_ENDED = re.compile(r"srun: error: \S+: tasks? [\d,\[\]-]+: (?P<how>.*)")
+_TASK_ENDED = re.compile(r"srun: error: (?P<nodes>[\w.,\[\]-]+): tasks? [\d,\[\]-]+: (?P<how>.*)")
 _PEACEFUL = re.compile(r"Exited with exit code (?:0|75)\b")
 
 
 @dataclass
 class Steps:
-    """Started agents. ``nodes``: those that take part, in order; ``trouble``: srun's complaints."""
+    """Started agents. ``nodes``: in order, spares last; ``trouble``: srun's complaints."""
 
     nodes: tuple[str, ...]
-    control_file: Path
-    journal: Path
-    attempt: str
     local: bool
     popens: list[subprocess.Popen[bytes]] = field(default_factory=list)
     lost_nodes: list[str] = field(default_factory=list)
+    ended_tasks: set[str] = field(default_factory=set)
     trouble: list[str] = field(default_factory=list)
     preempted: bool = False
-    reports: dict[str, control.NodeReport] = field(default_factory=dict)
     _readers: list[threading.Thread] = field(default_factory=list)
 
     # -- watching ------------------------------------------------------------------------------
 
-    def look(self) -> None:
-        """Read what is new of the nodes' reports."""
-        for node in self.nodes:
-            if node not in self.reports:
-                found = control.read_report(self.control_file, node)
-                if found is not None:
-                    self.reports[node] = found
-
-    def up(self, node: str) -> bool:
-        """Whether a node's agent has started its work."""
-        name = writer_id(self.attempt, f"agent-{node}")
-        return node in self.reports or (self.journal / f"{name}.jsonl").exists()
-
     def over(self) -> bool:
         return all(popen.poll() is not None for popen in self.popens)
 
-    def vanished(self) -> list[str]:
-        """Nodes whose agent is gone without a report (locally only: srun speaks for all at once)."""
-        if not self.local:
-            return []
-        return [
-            node
-            for node, popen in zip(self.nodes, self.popens, strict=False)
-            if popen.poll() is not None and node not in self.reports
-        ]
+    def gone(self, node: str) -> bool:
+        """Whether the node's agent is known to have ended: then the node itself still answers."""
+        if self.local:
+            return self.popens[self.nodes.index(node)].poll() is not None
+        return node in self.ended_tasks or self.over()
+
+    def named_lost(self, node: str) -> bool:
+        """Whether srun said that the node failed; without a name it may be any."""
+        return node in self.lost_nodes or "" in self.lost_nodes
 
     def code_of(self, node: str) -> int:
-        """The exit code of an agent that left no report."""
+        """The exit code of an agent that did not say how it went."""
         if self.local:
             return self.popens[self.nodes.index(node)].returncode or 0
         return self.popens[0].returncode or 0
 
     # -- acting --------------------------------------------------------------------------------
-
-    def tell(self, line: str) -> None:
-        """Send a line to every agent's standard input; one that does not read it polls the file."""
-        for popen in self.popens:
-            if popen.stdin is not None and popen.poll() is None:
-                with contextlib.suppress(OSError):
-                    os.write(popen.stdin.fileno(), line.encode())
 
     def end(self) -> None:
         """The backstop: agents that did not end in their time. Bounded."""
@@ -117,12 +93,6 @@ class Steps:
             processes.kill_descendants(known=[popen.pid for popen in self.popens])
             sweep()
 
-    @staticmethod
-    def listens(popen: subprocess.Popen[bytes]) -> None:
-        """A reader that is stuck must not block the supervisor."""
-        assert popen.stdin is not None
-        os.set_blocking(popen.stdin.fileno(), False)
-
     def listen(self, stream: IO[bytes]) -> None:
         """Pass srun's stderr on, and learn from it."""
 
@@ -136,6 +106,8 @@ class Steps:
                 if _PREEMPTED.search(line):
                     self.preempted = True
                 ended = _TASK_ENDED.search(line)
+                if ended:
+                    self.ended_tasks.update(expand_nodelist(ended["nodes"]))
                 if lost or (ended and not _PEACEFUL.search(ended["how"])):
                     self.trouble.append(line.strip())
 
@@ -152,17 +124,20 @@ def agent_environment(environ: Mapping[str, str]) -> dict[str, str]:
 def srun_argv(config: StageConfig, allocation: Allocation) -> list[str]:
     """``srun`` with one task a node. Everything a site may have set otherwise is said."""
     launch = config.launch
+    count = len(agent_nodes(config, allocation))
     argv = [
         "srun",
-        f"--nodes={launch.nodes}",
-        f"--ntasks={launch.nodes}",
+        f"--nodes={count}",
+        f"--ntasks={count}",
         "--ntasks-per-node=1",
         # An agent that ends must not take the others with it: they may be saving.
         "--kill-on-bad-exit=0",
         "--wait=0",
         "--export=ALL",
-        "--input=all",
+        "--input=none",
     ]
+    if launch.spare_nodes or launch.min_nodes:
+        argv.append("--no-kill")  # the step outlives a lost node
     cpus = launch.cpus_per_node or allocation.cpus_per_node
     if cpus:
         # From 22.05 on srun no longer takes sbatch's value: one CPU would hold all ranks.
@@ -174,44 +149,39 @@ def srun_argv(config: StageConfig, allocation: Allocation) -> list[str]:
     return [*argv, *launch.srun_args]
 
 
-def agent_argv(
-    config: StageConfig, run_dir: Path, link: int, attempt: str, master: str, python: str
-) -> list[str]:
+def agent_nodes(config: StageConfig, allocation: Allocation) -> tuple[str, ...]:
+    """The nodes that get an agent: those that train and the spares."""
+    return allocation.nodes[: config.launch.nodes + config.launch.spare_nodes]
+
+
+def agent_argv(config: StageConfig, run_dir: Path, link: int, attempt: str, python: str) -> list[str]:
     return [
         python, "-m", "launch.agent",
-        "--run-dir", str(run_dir), "--stage", config.name, "--link", str(link),
-        "--attempt", attempt, "--master", master,
+        "--run-dir", str(run_dir), "--stage", config.name, "--link", str(link), "--attempt", attempt,
     ]  # fmt: skip
 
 
 def start(
     config: StageConfig,
     allocation: Allocation,
+    hub: Hub,
     *,
     run_dir: Path,
     link: int,
     environ: Mapping[str, str],
 ) -> Steps:
     """Start an agent on each node. Must be called from the main thread (see ``child_hook``)."""
-    paths = contract.RunPaths(run_dir)
     attempt = allocation.attempt(config.cluster)
-    nodes = allocation.nodes[: config.launch.nodes]
-    steps = Steps(
-        nodes,
-        paths.control(config.name, link, allocation.restart_count),
-        paths.journal,
-        attempt,
-        allocation.scheduler == "local",
-    )
-    master = f"{allocation.address}:{free_port(attempt)}"
-    env = agent_environment(environ)
+    steps = Steps(agent_nodes(config, allocation), allocation.scheduler == "local")
+    # By environment, which only this user can read, not by arguments, which everybody can.
+    env = agent_environment(environ) | {ENV_CHANNEL: channel_address(allocation.address, hub)}
     in_container = bool((config.launch.container or {}).get("runtime") == "pyxis")
     python = config.launch.python if in_container else sys.executable
-    argv = agent_argv(config, run_dir, link, attempt, master, python)
+    argv = agent_argv(config, run_dir, link, attempt, python)
     if steps.local:
         processes.become_subreaper()
-        for index, node in enumerate(nodes):
-            own: Sequence[str] = [*argv, "--node", node, "--index", str(index)]
+        for node in steps.nodes:
+            own: Sequence[str] = [*argv, "--node", node]
             steps.popens.append(
                 subprocess.Popen(own, env=env, stdin=subprocess.DEVNULL, preexec_fn=processes.child_hook())
             )
@@ -219,12 +189,11 @@ def start(
     popen = subprocess.Popen(
         [*srun_argv(config, allocation), *argv],
         env=env,
-        stdin=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         preexec_fn=processes.child_hook(),
     )
     steps.popens.append(popen)
-    steps.listens(popen)
     assert popen.stderr is not None
     steps.listen(popen.stderr)
     return steps

@@ -20,14 +20,15 @@ from resiliency.state import RunState
 
 from . import finish, steps
 from .allocation import identify
+from .channel import Hub
 from .claim import claim
+from .conductor import Conductor
 from .config import read_stage_config
 from .gate import Gate, decide_gate, input_faults, own_faults
 from .journaling import SafeJournal, writer_id
 from .outcome import RankEnd
 from .segment import Segment
 from .signals import Bell, OpenControl
-from .watch import Watch
 
 #: Damage of a needed artifact is believed only after this long: a network file system may lag behind.
 DAMAGE_S = (1.0, 5.0)
@@ -99,7 +100,8 @@ def _claimed(segment: Segment, bell: Bell, environ: Mapping[str, str]) -> int:
     print(f"trainmaster: {segment.attempt} {token}: gate {gate.verdict} {gate.detail}", flush=True)
     if gate.verdict != "go":
         return finish.closed(segment, gate)
-    ends = Watch(segment, bell, _start(segment, environ)).run()
+    hub = Hub()
+    ends = Conductor(segment, bell, hub, _start(segment, hub, environ)).run()
     return finish.ended(segment, ends)
 
 
@@ -115,7 +117,7 @@ def _gate(segment: Segment, state: RunState) -> Gate:
     raise AssertionError("the last pause is None")
 
 
-def _start(segment: Segment, environ: Mapping[str, str]) -> steps.Steps | RankEnd:
+def _start(segment: Segment, hub: Hub, environ: Mapping[str, str]) -> steps.Steps | RankEnd:
     config = segment.config
     try:
         if config.is_command:
@@ -124,6 +126,7 @@ def _start(segment: Segment, environ: Mapping[str, str]) -> steps.Steps | RankEn
         return steps.start(
             config,
             segment.allocation,
+            hub,
             run_dir=segment.paths.root,
             link=segment.link,
             environ=environ,

@@ -95,11 +95,7 @@ def create_run(home: Home, record: RunRecord, text: str, *, runs_root: Path) -> 
             directory.mkdir()
         plan = record.plan(final)
         for stage in plan.stages:
-            for directory in (
-                paths.stage(stage.name),
-                paths.logs(stage.name),
-                paths.control(stage.name, 1, 0).parent,
-            ):
+            for directory in (paths.stage(stage.name), paths.logs(stage.name)):
                 directory.mkdir(parents=True, exist_ok=True)
             config = json.dumps(stage.stage_config, indent=1, sort_keys=True)
             durable.write_plain(paths.stage_config(stage.name), config + "\n")

@@ -115,9 +115,9 @@ class RunPaths:
         """Output of the node's roles in one attempt."""
         return self.logs(name) / f"link-{link:03d}.{restart_count}.{node}.log"
 
-    def control(self, name: str, link: int, restart_count: int) -> Path:
-        """Written by the segment supervisor, read by the node agents of the same attempt."""
-        return self.stage(name) / "control" / f"link-{link:03d}.{restart_count}.json"
+    def evidence(self, name: str) -> Path:
+        """What was gathered before a standing cycle was ended: stacks, step records."""
+        return self.stage(name) / "evidence"
 
     def artifact(self, name: str) -> Path:
         """What later stages take as input; valid only with a manifest that verifies."""

@@ -56,7 +56,7 @@ TYPES: Final[dict[str, str]] = {
     "verdict": "what an incident or attempt is taken for: category, role, confidence, reason, node, rank, "
     "signature, evidence, source",
     "cycle.ended": "a cycle is over: cycle, category, signature, reason, step, saved_step, node, rank, "
-    "continued (another cycle follows in this allocation), seconds",
+    "continued (another cycle follows in this allocation), codes = {exit code: ranks}, failed (ranks)",
     "node.swapped": "a spare took a node's place: out, in, reason",
     "node.lost": "a node of the allocation is gone: node, reason",
     "node.shrunk": "the stage goes on smaller: nodes, world, reason",

@@ -86,7 +86,8 @@ class RunDir:
             "nodes": 1, "ranks_per_node": 1, "gpus_per_node": 0, "cpus_per_node": 1,
             "launcher": "auto", "program": None, "argv": None, "python": sys.executable,
             "stop_signal": "TERM", "grace_s": 20, "env": {}, "env_from": [], "container": None,
-            "srun_args": [], "progress": None, "startup_s": 60,
+            "srun_args": [], "progress": None, "startup_s": 60, "restarts_in_job": 0,
+            "spare_nodes": 0, "min_nodes": None, "warm": [],
         }  # fmt: skip
         config: dict[str, Any] = {
             "v": 1, "run": RUN_ID, "name": name, "kind": kind, "cluster": CLUSTER,
@@ -98,7 +99,7 @@ class RunDir:
             "advance": "ahead",
         }  # fmt: skip
         for key, value in changes.items():
-            (launch if key in launch or key == "restarts_in_job" else config)[key] = value
+            (launch if key in launch else config)[key] = value
         path = self.paths.stage_config(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(config))

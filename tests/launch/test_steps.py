@@ -7,8 +7,6 @@ from pathlib import Path
 
 from launch.allocation import Allocation
 from launch.config import read_stage_config
-from launch.control import NodeReport, Order, give, line, orders, parse, read_report, report
-from launch.outcome import RankEnd
 from launch.rendezvous import derived_port, free_port, own_address
 from launch.steps import Steps, agent_argv, srun_argv
 
@@ -21,7 +19,7 @@ def test_srun_says_everything_a_site_may_have_set_otherwise(run_dir: RunDir) -> 
     run_dir.stage(argv=["x"], nodes=2, cpus_per_node=None, srun_args=["--mpi=none", "--label"])
     argv = srun_argv(read_stage_config(run_dir.paths.stage_config("work")), ALLOCATION)
     assert argv[:4] == ["srun", "--nodes=2", "--ntasks=2", "--ntasks-per-node=1"]
-    for word in ("--kill-on-bad-exit=0", "--wait=0", "--export=ALL", "--input=all", "--cpus-per-task=64"):
+    for word in ("--kill-on-bad-exit=0", "--wait=0", "--export=ALL", "--input=none", "--cpus-per-task=64"):
         assert word in argv
     assert argv[-2:] == ["--mpi=none", "--label"]
 
@@ -35,12 +33,12 @@ def test_pyxis_takes_the_whole_step_into_the_container(run_dir: RunDir) -> None:
 def test_agents_are_told_by_arguments_not_by_a_shell(run_dir: RunDir) -> None:
     run_dir.stage(argv=["x"])
     config = read_stage_config(run_dir.paths.stage_config("work"))
-    argv = agent_argv(config, Path("/a b/$(x)"), 3, "alpha/12.0", "a1:23456", "/py")
+    argv = agent_argv(config, Path("/a b/$(x)"), 3, "alpha/12.0", "/py")
     assert argv[:5] == ["/py", "-m", "launch.agent", "--run-dir", "/a b/$(x)"]
 
 
 def listened(tmp_path: Path, text: bytes) -> Steps:
-    steps = Steps(("a1", "a2"), tmp_path / "c.json", tmp_path, "alpha/12.0", local=False)
+    steps = Steps(("a1", "a2"), local=False)
     steps.listen(io.BytesIO(text))
     steps.close()
     return steps
@@ -62,23 +60,6 @@ def test_a_preemption_is_told_apart_from_a_step_that_srun_ends(tmp_path: Path) -
     word = b"slurmstepd-a1: error: *** STEP 3.0 ON a1 CANCELLED AT 2026-11-30T22:37:52"
     assert listened(tmp_path, word + b" DUE TO PREEMPTION ***\n").preempted
     assert not listened(tmp_path, word + b" ***\n").preempted
-
-
-def test_orders_and_reports_survive_their_way(tmp_path: Path) -> None:
-    control = tmp_path / "control" / "link-001.0.json"
-    assert orders(control) is None
-    order = Order(2, "time_limit", 20.0)
-    give(control, order)
-    assert orders(control) == order
-    assert line(order).endswith("\n") and line(order).count("\n") == 1
-    for junk in ("", [], {"number": 1}, {"number": "x", "reason": "", "grace_s": 1}, None):
-        assert parse(junk) is None
-    control.write_text("{torn")
-    assert orders(control) is None
-    told = NodeReport("n1", (RankEnd(3, 137, 1.5, "why", "host_oom", True, "n1"),), True, 7)
-    report(control, told)
-    assert read_report(control, "n1") == told
-    assert read_report(control, "n2") is None
 
 
 def test_ports_differ_between_jobs_and_a_taken_one_is_passed_over() -> None:

@@ -45,7 +45,7 @@ def test_everything_lies_inside_the_run_directory() -> None:
     found = [
         *(paths.run_json, paths.experiment, paths.lock, paths.journal, paths.scripts, paths.claims),
         *(paths.script(token), paths.claim(token), paths.stage_config("train"), paths.logs("train")),
-        *(paths.job_log("train", 1), paths.node_log("train", 1, 0, "n1"), paths.control("train", 1, 0)),
+        *(paths.job_log("train", 1), paths.node_log("train", 1, 0, "n1"), paths.evidence("train")),
         *(paths.artifact("train"), paths.checkpoints("train")),
     ]
     assert len(set(found)) == len(found)

@@ -1,0 +1,411 @@
+"""One attempt's cycles: agents up, nodes checked, ranks started, watched, ended, and started again.
+
+Signals in, orders out; every wait is bounded. What an incident means and what is done about it is said
+by :mod:`launch.incidents`, which asks ``resiliency.policy``. ``tests/launch/test_cycles.py``,
+``test_segment.py``.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+from resiliency import exitcodes
+from resiliency.policy import Decision
+
+from . import incidents, leftover
+from .channel import Hub, Message
+from .incidents import Incident
+from .outcome import RankEnd
+from .pulse import Pulse
+from .roster import Roster, next_roster
+from .segment import Segment
+from .shrink import largest
+from .signals import Bell, Classifier
+from .steps import Steps
+from .team import Member, Team
+
+#: After the first failed rank: time for the others to show what they died of.
+SETTLE_S = 0.4
+#: A command's processes may not know each other at all: after one has failed the others may save.
+PEER_GRACE_COMMAND_S = 15.0
+#: What is left of the grace after a second TERM: the allocation is about to be taken away.
+HURRY_S = 10.0
+#: Agents kill in time; beyond this much more they are taken to be stuck.
+BACKSTOP_S = 6.0
+#: Enough agents are there: how long the missing ones are waited for.
+_STRAGGLING_S = 20.0
+#: An agent's way to end a cycle: SIGKILL, reaping, the rest of the output.
+_STOPPING_S = 15.0
+_TICK_S = 0.25
+
+
+class Conductor:
+    """Runs one attempt's agents to their end; :meth:`run` tells how every rank of the last cycle ended."""
+
+    def __init__(self, segment: Segment, bell: Bell, hub: Hub, started: Steps | RankEnd) -> None:
+        self.segment, self.bell, self.hub, self.started = segment, bell, hub, started
+        self.team = Team.of(() if isinstance(started, RankEnd) else started.nodes)
+        self.pulse = Pulse(segment, self.team)
+        self.deadline: float | None = None  # monotonic: agents have ended their ranks by then
+        self.terms = 0
+        self.classifier: Classifier | None = None
+        self.began = time.monotonic()
+
+    # -- the attempt ---------------------------------------------------------------------------
+
+    def run(self) -> list[RankEnd]:
+        if isinstance(self.started, RankEnd):
+            return [self.started]
+        try:
+            ends = self._gather() or self._cycles()
+        finally:
+            self._dismiss(self.started)
+        if self.segment.drain_reason is None and any(m.terminated for m in self.team.members.values()):
+            # Preemption with a GraceTime: only the step was told. Its TERM is the attempt's.
+            self._ask_why()
+        self._classified(wait=True)
+        return ends
+
+    @property
+    def steps(self) -> Steps:
+        assert isinstance(self.started, Steps)
+        return self.started
+
+    def _cycles(self) -> list[RankEnd]:
+        cycle = 0
+        reason = ""
+        while True:
+            refused = self._ready(cycle, reason)
+            if refused is not None:
+                return refused
+            self._start(cycle)
+            incident = self._watch()
+            ends = self._settle(incident)
+            if incident is None or self.deadline is not None:
+                incidents.over(self.segment, self.team, ends, self.pulse.step)
+                return ends
+            decision = incidents.decide(self.segment, self.team, incident, ends, self.pulse.step)
+            if not decision.stays:
+                return ends
+            self._act_on(decision, incident)
+            reason = decision.reason
+            cycle += 1
+
+    def _act_on(self, decision: Decision, incident: Incident) -> None:
+        for node in decision.exclude:
+            if node in self.team.members:
+                self.team.bar(node, decision.reason)
+        if decision.action.value == "swap_node" and incident.node in self.team.members:
+            self.team.bar(str(incident.node), decision.reason)
+        print(
+            f"trainmaster: cycle {self.team.cycle}: {incident.detail}; {decision.action.value} "
+            f"by {decision.rule}",
+            flush=True,
+        )
+
+    # -- agents up -----------------------------------------------------------------------------
+
+    def _gather(self) -> list[RankEnd] | None:
+        """Wait for the agents; ends instead when the work cannot begin."""
+        launch = self.segment.config.launch
+        limit = self.began + max(5 * launch.startup_s, 300.0)
+        enough_at: float | None = None
+        while True:
+            self._pump()
+            now = time.monotonic()
+            seen = self.team.usable()
+            if self.deadline is not None:
+                return [RankEnd(None, exitcodes.PROGRESS_MADE, time.time())]
+            missing = [n for n, m in self.team.members.items() if not m.seen and m.lost is None]
+            if not missing and seen:
+                return None
+            for node in missing:
+                if self.steps.gone(node):
+                    self.team.lose(node, f"the agent on {node} did not start")
+            if self.steps.over() and not seen:
+                return [self._no_agent()]
+            if not missing:
+                continue
+            if len(seen) >= launch.nodes:
+                enough_at = enough_at or now
+                if now - enough_at > _STRAGGLING_S:
+                    for node in missing:
+                        self.team.lose(node, f"the agent on {node} did not come up")
+            if now > limit and not launch.container:
+                if not seen:
+                    return [RankEnd(None, 1, time.time(), "no agent started", "launch_failed")]
+                for node in missing:
+                    self.team.lose(node, f"the agent on {node} did not come up")
+
+    def _no_agent(self) -> RankEnd:
+        steps = self.steps
+        code = exitcodes.from_returncode(steps.code_of(steps.nodes[0])) or 1
+        steps.close()
+        why = steps.trouble[-1] if steps.trouble else f"no agent started; the launch ended with {code}"
+        return RankEnd(None, 1, time.time(), why, "launch_failed")
+
+    # -- a cycle -------------------------------------------------------------------------------
+
+    def _ready(self, cycle: int, reason: str) -> list[RankEnd] | None:
+        """Check the nodes and choose those that train; ends instead when there are too few."""
+        config = self.segment.config
+        asked = self.team.usable()
+        order = {"do": "prepare", "cycle": cycle, "checks": True, "attempt": self.segment.attempt}
+        self.hub.send(asked, order)
+        timeout = float((config.recovery.get("preflight") or {}).get("timeout") or 30.0)
+        limit = timeout + config.launch.startup_s + 5.0
+
+        def answered() -> bool:
+            return all(m.ready_cycle == cycle or not m.usable for m in map(self.team.members.get, asked) if m)
+
+        self._until(answered, limit)
+        if self.deadline is not None:
+            return [RankEnd(None, exitcodes.PROGRESS_MADE, time.time())]
+        for node in asked:
+            member = self.team.members[node]
+            if member.usable and member.ready_cycle != cycle:
+                self.team.bar(node, f"{node} did not answer within {limit:.0f} s")
+        incidents.checked(self.segment, self.team, cycle, asked)
+        usable = self.team.usable()
+        count = largest(config, len(usable))
+        if count is None:
+            return self._too_few(usable)
+        roster = next_roster(self.team.training if cycle else (), usable, count)
+        self._journal_roster(cycle, roster, reason)
+        self.team.begin(cycle, roster.nodes)
+        return None
+
+    def _too_few(self, usable: Sequence[str]) -> list[RankEnd]:
+        """The allocation cannot do the work: say which nodes are why."""
+        found: list[RankEnd] = []
+        for member in self.team.members.values():
+            if member.lost is not None:
+                found.append(self._lost_end(member))
+            elif member.barred is not None:
+                category = incidents.health_category(member)
+                found.append(RankEnd(None, 1, time.time(), member.barred, category, node=member.node))
+        if found:
+            return found
+        why = f"only {len(usable)} of {self.segment.config.launch.nodes} nodes can be used"
+        return [RankEnd(None, 1, time.time(), why, "launch_failed")]
+
+    def _journal_roster(self, cycle: int, roster: Roster, reason: str) -> None:
+        journal, config = self.segment.journal, self.segment.config
+        for out, into in roster.swapped:
+            data = {"out": out, "in": into, "reason": reason}
+            journal.append("node.swapped", data, sync=True, cycle=cycle)
+            print(f"trainmaster: {into} takes the place of {out} ({reason})", flush=True)
+        if len(roster.nodes) < (len(self.team.training) if cycle else config.launch.nodes):
+            world = len(roster.nodes) * config.launch.ranks_per_node
+            data = {"nodes": list(roster.nodes), "world": world, "reason": reason}
+            journal.append("node.shrunk", data, sync=True, cycle=cycle)
+            print(f"trainmaster: goes on with {len(roster.nodes)} nodes ({reason})", flush=True)
+
+    def _start(self, cycle: int) -> None:
+        team, launch = self.team, self.segment.config.launch
+        nodes = team.training
+        first = team.members[nodes[0]]
+        self.pulse.begin(cycle)
+        data = {
+            "cycle": cycle,
+            "nodes": list(nodes),
+            "spares": team.spares(),
+            "world": len(nodes) * launch.ranks_per_node,
+            "port": first.port,
+        }
+        self.segment.journal.append("cycle.started", data, cycle=cycle)
+        for index, node in enumerate(nodes):
+            order = {
+                "do": "start", "cycle": cycle, "index": index, "count": len(nodes),
+                "master": first.address or "127.0.0.1", "port": first.port,
+            }  # fmt: skip
+            self.hub.send([node], order)
+
+    def _watch(self) -> Incident | None:
+        """Until every rank has ended, or something happens that must be decided on."""
+        heard: float | None = None
+        while True:
+            self._pump()
+            now = time.monotonic()
+            if self.deadline is not None:
+                if self.team.ended() or now > self.deadline + BACKSTOP_S or self.steps.over():
+                    return None
+                continue
+            if self.team.lost_members():
+                return incidents.node_lost(self.team)
+            if self.team.ended():
+                return incidents.rank_end(self.team)
+            if self.team.first_failed() is not None:
+                heard = heard or now
+                if now - heard >= SETTLE_S:
+                    return incidents.rank_end(self.team)
+                continue
+            incident = self.pulse.check(self._tell)
+            if incident is not None:
+                return incident
+
+    def _settle(self, incident: Incident | None) -> list[RankEnd]:
+        """End the cycle everywhere; how its ranks ended."""
+        team, config = self.team, self.segment.config
+        if incident is not None and incident.kind == "hang":
+            self._gather_evidence(incident)
+        if not team.ended():
+            launched = any(end.rank is None for end in team.ends()) or not config.is_command
+            gentle = config.is_command and config.launch.launcher in ("none", "auto") and not launched
+            if incident is not None and incident.kind == "hang":
+                gentle = False
+            grace = min(config.launch.grace_s, PEER_GRACE_COMMAND_S) if gentle else 0.0
+            self._tell({"do": "stop", "cycle": team.cycle, "grace_s": grace})
+            self._until(lambda: team.ended() or self.steps.over(), grace + _STOPPING_S)
+        for member in team.working():
+            if member.ends is None:
+                team.lose(member.node, f"the agent on {member.node} does not answer")
+        ends = team.ends()
+        ends += [self._lost_end(member) for member in team.lost_members()]
+        if incident is not None and incident.end is not None:
+            ends.append(incident.end)
+        return ends
+
+    def _gather_evidence(self, incident: Incident) -> None:
+        """Stacks and records of all ranks, before anything is killed."""
+        directory = incidents.evidence_dir(self.segment, self.team.cycle)
+        timeout = 2.0
+        self._tell({"do": "dump", "cycle": self.team.cycle, "dir": str(directory), "timeout_s": timeout})
+        working = self.team.working()
+        self._until(lambda: all(m.evidence is not None for m in working if m.lost is None), timeout + 1.5)
+        incidents.keep_evidence(self.segment, self.team, incident, directory)
+
+    # -- what comes in -------------------------------------------------------------------------
+
+    def _pump(self, timeout_s: float = _TICK_S) -> None:
+        """Signals and messages, as they come, for at most ``timeout_s``."""
+        for number in self.bell.wait(timeout_s, self.hub.fileno()):
+            self._signal(number)
+        for node, message in self.hub.poll():
+            self._heard(node, message)
+        self._classified(wait=False)
+        now = time.monotonic()
+        steps = self.steps
+        for member in self.team.members.values():
+            if member.lost is None and node_failed(steps, member):
+                self._lose(member, f"node {member.node} was lost")
+        for member in self.team.overdue(now):
+            alive = steps.gone(member.node)
+            why = f"the agent on {member.node} vanished" if alive else f"node {member.node} does not answer"
+            self._lose(member, why)
+
+    def _heard(self, node: str, message: Message | None) -> None:
+        kind = self.team.take(node, message)
+        if kind == "hello" and self.deadline is not None:
+            grace = max(0.0, self.deadline - time.monotonic())
+            self.hub.send([node], {"do": "drain", "grace_s": grace})
+        elif kind == "terminated" and self.deadline is None:
+            self._ask_why()
+            self._stop("terminated", self.segment.config.launch.grace_s)
+        elif message is not None:
+            self.pulse.heard(node, kind, message)
+
+    def _lose(self, member: Member, why: str) -> None:
+        self.team.lose(member.node, why)
+        print(f"trainmaster: {why}", file=sys.stderr, flush=True)
+        data = {"node": member.node, "reason": why}
+        self.segment.journal.append("node.lost", data, sync=True, cycle=self.team.cycle)
+
+    def _lost_end(self, member: Member) -> RankEnd:
+        """What is known of ranks whose node is gone."""
+        code = exitcodes.from_returncode(self.steps.code_of(member.node))
+        named = self.steps.named_lost(member.node)
+        if code in (exitcodes.COMPLETE, exitcodes.PROGRESS_MADE):
+            code = 1
+        why = f"node {member.node} was lost" if named else str(member.lost)
+        # An agent that vanished from a node that answers proves nothing about the node.
+        vanished = self.steps.gone(member.node) and not named
+        return RankEnd(
+            None,
+            code,
+            time.time(),
+            why,
+            "" if vanished else "node_down",
+            killed=self.deadline is not None and not named,
+            node=member.node,
+        )
+
+    def _until(self, done: Callable[[], bool], limit_s: float) -> bool:
+        """Pump until ``done`` or the time is over (or, when told to stop, the grace)."""
+        until = time.monotonic() + limit_s
+        while not done():
+            now = time.monotonic()
+            if now > until or (self.deadline is not None and now > self.deadline + BACKSTOP_S):
+                return False
+            self._pump(min(_TICK_S, max(0.0, until - now)))
+        return True
+
+    # -- being told to stop --------------------------------------------------------------------
+
+    def _signal(self, number: signal.Signals) -> None:
+        grace = self.segment.config.launch.grace_s
+        if number == signal.SIGUSR2:
+            if self.segment.drain_reason is None and not self.terms:
+                leftover.draining(self.segment, "time_limit", "USR2")
+                self._stop("time_limit", grace)
+            return
+        self.terms += 1
+        self._ask_why()
+        hurry = self.terms > 1 or self.segment.drain_reason is not None
+        self._stop("terminated", min(grace, HURRY_S) if hurry else grace)
+
+    def _ask_why(self) -> None:
+        if self.classifier is None:
+            self.classifier = Classifier(self.segment.open_control, self.segment.allocation.job_id)
+
+    def _classified(self, *, wait: bool) -> None:
+        """Journal why the TERM came, once it is known; a cancelled stage stops at once."""
+        if self.classifier is None:
+            return
+        told = isinstance(self.started, Steps) and self.started.preempted
+        reason = "preempted" if told else self.classifier.result(wait=wait)
+        if reason is None:
+            return
+        self.classifier = None
+        if self.segment.drain_reason is None or reason == "cancelled":
+            leftover.draining(self.segment, reason, "TERM")
+        if reason == "cancelled":
+            leftover.cancelled(self.segment)
+
+    def _stop(self, reason: str, grace_s: float) -> None:
+        """Order every agent to stop; later orders can only shorten the time."""
+        deadline = time.monotonic() + grace_s
+        if self.deadline is not None and deadline >= self.deadline:
+            return
+        self.deadline = deadline
+        print(f"trainmaster: stopping ({reason}), at most {grace_s:.0f} s", flush=True)
+        self.hub.send(self.hub.nodes, {"do": "drain", "grace_s": grace_s})
+
+    def _tell(self, order: Message) -> None:
+        """An order for the nodes of the cycle."""
+        self.hub.send(self.team.training, order)
+
+    def _dismiss(self, steps: Steps) -> None:
+        """Send every agent home; those that do not go are ended."""
+        self.hub.send(self.hub.nodes, {"do": "exit"})
+        lost = any(member.lost is not None for member in self.team.members.values())
+        until = time.monotonic() + (1.0 if lost else BACKSTOP_S)
+        while not steps.over() and time.monotonic() < until:
+            for number in self.bell.wait(0.05, self.hub.fileno()):
+                self._signal(number)
+            for node, message in self.hub.poll():
+                self.team.take(node, message)
+        if not steps.over():
+            if not lost:
+                print("trainmaster: agents did not end in time", file=sys.stderr, flush=True)
+            steps.end()
+        steps.close()
+        self.hub.close()
+
+
+def node_failed(steps: Steps, member: Member) -> bool:
+    """srun's own word that a node is lost, before its connection says so."""
+    return member.node in steps.lost_nodes
