@@ -37,8 +37,8 @@ from .workbench import Workbench
 
 #: After the first failed rank: time for the supervisor to end the cycle, before its ranks are ended here.
 SETTLE_S = 3.0
-#: Without the supervisor for this long, an agent has nobody to work for.
-ORPHAN_S = 60.0
+#: Without the supervisor for this long, an agent has nobody to work for: another attempt may have begun.
+ORPHAN_S = 20.0
 _CONNECT_S = 15.0
 _TICK_S = 0.25
 
@@ -115,10 +115,7 @@ class Agent:
         if self.wire.connect(1.0):
             self._say_state()
         elif now - self.alone_since > ORPHAN_S:
-            if self.generation is None:
-                self.leaving = True
-            else:
-                self._drain(min(self.config.launch.grace_s, ORPHAN_S))
+            self.leaving = True  # ends what runs, without a word to save: it would not be ours to write
 
     def _say_state(self) -> None:
         """After a connection was lost: what the supervisor may have missed."""

@@ -2,7 +2,7 @@
 
 The supervisor listens (:class:`Hub`), agents connect (:class:`Wire`). Who does not show the attempt's
 token first is not listened to. The end of a connection is the first sign of a lost node: it comes within
-a moment of a node's death, where the scheduler needs half a minute. Nothing here decides anything, nothing blocks.
+a moment of a node's death, where the scheduler needs half a minute. Nothing here decides or blocks.
 ``tests/launch/test_channel.py``.
 """
 
@@ -108,7 +108,7 @@ class _Stream:
 
 
 class Hub:
-    """The supervisor's end. :meth:`poll` gives ``(node, message)``; a message of None: its connection ended."""
+    """The supervisor's end. :meth:`poll` gives ``(node, message)``; None: its connection ended."""
 
     def __init__(self, token: str | None = None) -> None:
         self.token = token or secrets.token_hex(16)

@@ -7,7 +7,6 @@ by :mod:`launch.incidents`, which asks ``resiliency.policy``. ``tests/launch/tes
 
 from __future__ import annotations
 
-import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -15,7 +14,7 @@ from collections.abc import Callable, Sequence
 from resiliency import exitcodes
 from resiliency.policy import Decision
 
-from . import incidents, leftover
+from . import incidents
 from .channel import Hub, Message
 from .incidents import Incident
 from .outcome import RankEnd
@@ -23,16 +22,15 @@ from .pulse import Pulse
 from .roster import Roster, next_roster
 from .segment import Segment
 from .shrink import largest
-from .signals import Bell, Classifier
+from .signals import Bell
 from .steps import Steps
+from .stopping import Stopping
 from .team import Member, Team
 
 #: After the first failed rank: time for the others to show what they died of.
 SETTLE_S = 0.4
 #: A command's processes may not know each other at all: after one has failed the others may save.
 PEER_GRACE_COMMAND_S = 15.0
-#: What is left of the grace after a second TERM: the allocation is about to be taken away.
-HURRY_S = 10.0
 #: Agents kill in time; beyond this much more they are taken to be stuck.
 BACKSTOP_S = 6.0
 #: Enough agents are there: how long the missing ones are waited for.
@@ -49,9 +47,7 @@ class Conductor:
         self.segment, self.bell, self.hub, self.started = segment, bell, hub, started
         self.team = Team.of(() if isinstance(started, RankEnd) else started.nodes)
         self.pulse = Pulse(segment, self.team)
-        self.deadline: float | None = None  # monotonic: agents have ended their ranks by then
-        self.terms = 0
-        self.classifier: Classifier | None = None
+        self.stopping = Stopping(segment, lambda order: self.hub.send(self.hub.nodes, order))
         self.began = time.monotonic()
 
     # -- the attempt ---------------------------------------------------------------------------
@@ -63,10 +59,7 @@ class Conductor:
             ends = self._gather() or self._cycles()
         finally:
             self._dismiss(self.started)
-        if self.segment.drain_reason is None and any(m.terminated for m in self.team.members.values()):
-            # Preemption with a GraceTime: only the step was told. Its TERM is the attempt's.
-            self._ask_why()
-        self._classified(wait=True)
+        self.stopping.settle(wait=True, preempted=self.steps.preempted)
         return ends
 
     @property
@@ -84,7 +77,7 @@ class Conductor:
             self._start(cycle)
             incident = self._watch()
             ends = self._settle(incident)
-            if incident is None or self.deadline is not None:
+            if incident is None or self.stopping.asked:
                 incidents.over(self.segment, self.team, ends, self.pulse.step)
                 return ends
             decision = incidents.decide(self.segment, self.team, incident, ends, self.pulse.step)
@@ -117,7 +110,7 @@ class Conductor:
             self._pump()
             now = time.monotonic()
             seen = self.team.usable()
-            if self.deadline is not None:
+            if self.stopping.asked:
                 return [RankEnd(None, exitcodes.PROGRESS_MADE, time.time())]
             missing = [n for n, m in self.team.members.items() if not m.seen and m.lost is None]
             if not missing and seen:
@@ -162,7 +155,7 @@ class Conductor:
             return all(m.ready_cycle == cycle or not m.usable for m in map(self.team.members.get, asked) if m)
 
         self._until(answered, limit)
-        if self.deadline is not None:
+        if self.stopping.asked:
             return [RankEnd(None, exitcodes.PROGRESS_MADE, time.time())]
         for node in asked:
             member = self.team.members[node]
@@ -200,8 +193,8 @@ class Conductor:
             print(f"trainmaster: {into} takes the place of {out} ({reason})", flush=True)
         if len(roster.nodes) < (len(self.team.training) if cycle else config.launch.nodes):
             world = len(roster.nodes) * config.launch.ranks_per_node
-            data = {"nodes": list(roster.nodes), "world": world, "reason": reason}
-            journal.append("node.shrunk", data, sync=True, cycle=cycle)
+            fewer = {"nodes": list(roster.nodes), "world": world, "reason": reason}
+            journal.append("node.shrunk", fewer, sync=True, cycle=cycle)
             print(f"trainmaster: goes on with {len(roster.nodes)} nodes ({reason})", flush=True)
 
     def _start(self, cycle: int) -> None:
@@ -230,8 +223,8 @@ class Conductor:
         while True:
             self._pump()
             now = time.monotonic()
-            if self.deadline is not None:
-                if self.team.ended() or now > self.deadline + BACKSTOP_S or self.steps.over():
+            if self.stopping.asked:
+                if self.team.ended() or now > self.stopping.deadline + BACKSTOP_S or self.steps.over():
                     return None
                 continue
             if self.team.lost_members():
@@ -283,10 +276,10 @@ class Conductor:
     def _pump(self, timeout_s: float = _TICK_S) -> None:
         """Signals and messages, as they come, for at most ``timeout_s``."""
         for number in self.bell.wait(timeout_s, self.hub.fileno()):
-            self._signal(number)
+            self.stopping.signal(number)
         for node, message in self.hub.poll():
             self._heard(node, message)
-        self._classified(wait=False)
+        self.stopping.settle(wait=False, preempted=self.steps.preempted)
         now = time.monotonic()
         steps = self.steps
         for member in self.team.members.values():
@@ -299,17 +292,16 @@ class Conductor:
 
     def _heard(self, node: str, message: Message | None) -> None:
         kind = self.team.take(node, message)
-        if kind == "hello" and self.deadline is not None:
-            grace = max(0.0, self.deadline - time.monotonic())
-            self.hub.send([node], {"do": "drain", "grace_s": grace})
-        elif kind == "terminated" and self.deadline is None:
-            self._ask_why()
-            self._stop("terminated", self.segment.config.launch.grace_s)
+        if kind == "hello" and self.stopping.asked:
+            self.hub.send([node], self.stopping.order())
+        elif kind == "terminated":
+            self.stopping.step_told()
         elif message is not None:
             self.pulse.heard(node, kind, message)
 
     def _lose(self, member: Member, why: str) -> None:
         self.team.lose(member.node, why)
+        self.segment.lost_nodes.add(member.node)
         print(f"trainmaster: {why}", file=sys.stderr, flush=True)
         data = {"node": member.node, "reason": why}
         self.segment.journal.append("node.lost", data, sync=True, cycle=self.team.cycle)
@@ -329,7 +321,7 @@ class Conductor:
             time.time(),
             why,
             "" if vanished else "node_down",
-            killed=self.deadline is not None and not named,
+            killed=self.stopping.asked and not named,
             node=member.node,
         )
 
@@ -338,51 +330,10 @@ class Conductor:
         until = time.monotonic() + limit_s
         while not done():
             now = time.monotonic()
-            if now > until or (self.deadline is not None and now > self.deadline + BACKSTOP_S):
+            if now > until or (self.stopping.asked and now > self.stopping.deadline + BACKSTOP_S):
                 return False
             self._pump(min(_TICK_S, max(0.0, until - now)))
         return True
-
-    # -- being told to stop --------------------------------------------------------------------
-
-    def _signal(self, number: signal.Signals) -> None:
-        grace = self.segment.config.launch.grace_s
-        if number == signal.SIGUSR2:
-            if self.segment.drain_reason is None and not self.terms:
-                leftover.draining(self.segment, "time_limit", "USR2")
-                self._stop("time_limit", grace)
-            return
-        self.terms += 1
-        self._ask_why()
-        hurry = self.terms > 1 or self.segment.drain_reason is not None
-        self._stop("terminated", min(grace, HURRY_S) if hurry else grace)
-
-    def _ask_why(self) -> None:
-        if self.classifier is None:
-            self.classifier = Classifier(self.segment.open_control, self.segment.allocation.job_id)
-
-    def _classified(self, *, wait: bool) -> None:
-        """Journal why the TERM came, once it is known; a cancelled stage stops at once."""
-        if self.classifier is None:
-            return
-        told = isinstance(self.started, Steps) and self.started.preempted
-        reason = "preempted" if told else self.classifier.result(wait=wait)
-        if reason is None:
-            return
-        self.classifier = None
-        if self.segment.drain_reason is None or reason == "cancelled":
-            leftover.draining(self.segment, reason, "TERM")
-        if reason == "cancelled":
-            leftover.cancelled(self.segment)
-
-    def _stop(self, reason: str, grace_s: float) -> None:
-        """Order every agent to stop; later orders can only shorten the time."""
-        deadline = time.monotonic() + grace_s
-        if self.deadline is not None and deadline >= self.deadline:
-            return
-        self.deadline = deadline
-        print(f"trainmaster: stopping ({reason}), at most {grace_s:.0f} s", flush=True)
-        self.hub.send(self.hub.nodes, {"do": "drain", "grace_s": grace_s})
 
     def _tell(self, order: Message) -> None:
         """An order for the nodes of the cycle."""
@@ -395,7 +346,7 @@ class Conductor:
         until = time.monotonic() + (1.0 if lost else BACKSTOP_S)
         while not steps.over() and time.monotonic() < until:
             for number in self.bell.wait(0.05, self.hub.fileno()):
-                self._signal(number)
+                self.stopping.signal(number)
             for node, message in self.hub.poll():
                 self.team.take(node, message)
         if not steps.over():

@@ -30,7 +30,7 @@ class Launch:
     allocation has. ``workdir`` None: the stage's directory. ``nodes`` train, ``spare_nodes`` more wait;
     ``restarts_in_job``: cycles after the first that one allocation may have; ``min_nodes`` None: never with
     fewer nodes; ``warm``: modules a node imports ahead; ``signal_lead_s``: seconds before the limit at
-    which the stage is told to stop; ``faults``: a rehearsal's plan.
+    which the stage is told to stop; ``exclude``: nodes that no link gets; ``faults``: a rehearsal's plan.
     """
 
     nodes: int
@@ -55,6 +55,7 @@ class Launch:
     min_nodes: int | None = None
     warm: tuple[str, ...] = ()
     signal_lead_s: float = 0.0
+    exclude: tuple[str, ...] = ()
     faults: str | None = None
 
     @property
@@ -140,6 +141,7 @@ def _launch(raw: Mapping[str, Any]) -> Launch:
         spare_nodes=int(raw.get("spare_nodes") or 0),
         min_nodes=int(raw["min_nodes"]) if raw.get("min_nodes") else None,
         warm=tuple(map(str, raw.get("warm") or ())),
+        exclude=tuple(map(str, raw.get("exclude") or ())),
         signal_lead_s=float(raw.get("signal_lead_s") or 0.0),
         faults=str(raw["faults"]) if raw.get("faults") else None,
     )

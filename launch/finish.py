@@ -19,7 +19,7 @@ from resiliency.redact import redact
 from resiliency.state import Attempt, RunState, Stage, fold
 from resiliency.taxonomy import Action
 
-from . import leftover
+from . import leftover, successor
 from .gate import Gate, own_faults
 from .leftover import say
 from .outcome import RankEnd, speaker
@@ -113,6 +113,8 @@ def ended(segment: Segment, ends: Sequence[RankEnd]) -> int:
         },
     )
     leftover.cancel(segment, jobs)
+    if decision.goes_on:
+        successor.prepare(segment, stage, decision.exclude)
     print(
         f"trainmaster: {segment.attempt} ends with {code}: {verdict.category} "
         f"({reason}); {decision.action.value} by {decision.rule}",

@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from resiliency.health import NodeHealth, Status
+
 from resiliency import exitcodes, policy
 from resiliency.diagnosis import AttemptEvidence, Verdict, diagnose
 from resiliency.errors import StorageError
-from resiliency.health import NodeHealth, Status
 from resiliency.redact import redact
 from resiliency.state import Attempt, Stage
 from resiliency.taxonomy import Action

@@ -9,9 +9,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from resiliency.fleet import Fleet
+
 from resiliency import hang, straggler
 from resiliency.exitcodes import WATCHDOG
-from resiliency.fleet import Fleet
 
 from .channel import Message
 from .incidents import Incident
@@ -55,7 +56,7 @@ class Pulse:
         self._history.learn(self._fleet.views(time.monotonic()))
 
     def check(self, tell: Callable[[dict[str, Any]], None]) -> Incident | None:
-        """A hang or a slow node that is to be replaced; asks for records by ``tell`` when one is suspected."""
+        """A hang or a slow node that is to be replaced; ``tell`` asks for records on a suspicion."""
         now = time.monotonic()
         if self._team.suspected and self._asked_at is None:
             self._asked_at = now

@@ -29,6 +29,7 @@ class Segment:
     open_control: OpenControl
     epoch: int = 0
     drain_reason: str | None = None
+    lost_nodes: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
     started_at: float = field(default_factory=time.time)  # Unix seconds
     startup_s: float | None = None  # what starting ranks took, once it was seen

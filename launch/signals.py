@@ -13,8 +13,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection
-from typing import Protocol
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Protocol
 
 from resiliency.errors import TrainmasterError
 from resiliency.jobstate import Observation
@@ -29,6 +29,9 @@ class JobControl(Protocol):
 
     def observe(self, job_ids: Collection[str]) -> Observation: ...
     def cancel(self, job_ids: Collection[str]) -> None: ...
+    def exclude(self, job_id: str, nodes: Sequence[str]) -> None: ...
+    def unchain(self, job_id: str) -> None: ...
+    def facts(self) -> Mapping[str, Any]: ...
 
 
 OpenControl = Callable[[], "JobControl | None"]

@@ -16,8 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from resiliency import contract
-
 from . import processes
 from .allocation import Allocation, expand_nodelist
 from .channel import ENV_CHANNEL, Hub, channel_address

@@ -63,7 +63,7 @@ class Team:
     # -- what comes in -------------------------------------------------------------------------
 
     def take(self, node: str, message: Message | None) -> str:
-        """Take in one message; its kind (``gone`` for the end of a connection, empty if it makes no sense)."""
+        """Take in one message; its kind: ``gone`` for the end of a connection, empty if it is senseless."""
         member = self.members.get(node)
         if member is None:
             return ""

@@ -9,8 +9,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from resiliency import hang, steprecord
 from resiliency.fleet import row
+
+from resiliency import hang, steprecord
 
 from .config import StageConfig
 from .generation import Generation

@@ -17,8 +17,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from resiliency import contract
 from resiliency.health import Check, NodeHealth, Status
+
+from resiliency import contract
 
 from . import evidence, warm
 from .config import StageConfig

@@ -158,6 +158,11 @@ class StagePlan:
         """The stage's names and the site's."""
         return tuple(dict.fromkeys([*self.spec["env_from"], *self.profile.pass_env]))
 
+    @property
+    def exclude(self) -> tuple[str, ...]:
+        """Nodes that no link gets: the site's and the stage's."""
+        return tuple(dict.fromkeys([*self.profile.exclude, *self.spec["resources"]["exclude"]]))
+
     def setting(self, name: str) -> Any:
         """A resource of the stage, else the profile's default for it."""
         own = self.spec["resources"][name]
@@ -189,6 +194,7 @@ class StagePlan:
                 "min_nodes": self.spec["recovery"]["min_nodes"],
                 "warm": self.spec.get("warm", list(WARM.get(self.kind, ()))),
                 "signal_lead_s": self.signal_lead_s,
+                "exclude": list(self.exclude),
                 "ranks_per_node": self.ranks_per_node,
                 "gpus_per_node": self.gpus_per_node,
                 "cpus_per_node": self.cpus_per_node,
@@ -251,7 +257,7 @@ class StagePlan:
             qos=self.setting("qos"),
             constraint=self.setting("constraint"),
             reservation=self.setting("reservation"),
-            exclude=tuple(dict.fromkeys([*self.profile.exclude, *resources["exclude"]])),
+            exclude=self.exclude,
             exclusive=bool(resources["exclusive"]),
             no_kill=self.survives_node_loss,
             requeue=self.profile.requeue,

@@ -102,6 +102,10 @@ class Scheduler(Protocol):
         """Keep a pending job off nodes. Raises SchedulerError when refused."""
         ...
 
+    def unchain(self, job_id: str) -> None:
+        """Let a pending job wait for no other. Raises SchedulerError when refused."""
+        ...
+
     def facts(self) -> Mapping[str, Any]:
         """What this cluster is and can do, for ``doctor`` and ``validate``.
 

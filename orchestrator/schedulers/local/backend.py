@@ -127,6 +127,11 @@ class LocalScheduler:
         names = json.dumps(sorted(set(nodes)))
         queue.set_pending(self.path, self._known(job_id), "exclude nodes from", excluded=names)
 
+    def unchain(self, job_id: str) -> None:
+        """The job may start as soon as there is room."""
+        queue.unchain(self.path, self._known(job_id))
+        self._pass()
+
     def facts(self) -> Mapping[str, Any]:
         from orchestrator import __version__
 

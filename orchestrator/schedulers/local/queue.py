@@ -340,6 +340,18 @@ def set_pending(path: str, job: int, doing: str, **columns: Any) -> None:
         db.execute(f"UPDATE job SET {sets} WHERE id = ?", (*columns.values(), job))
 
 
+def unchain(path: str, job: int) -> None:
+    """Forget what a pending job waits for. Raises SchedulerError if it is not pending."""
+    with transaction(path) as db:
+        attempt = current(db, job)
+        if attempt["phase"] != "pending":
+            raise SchedulerError(
+                f"cannot unchain job {job}: it is {attempt['state']}, not PENDING",
+                hint="only a pending job can be changed",
+            )
+        db.execute("DELETE FROM after WHERE job = ?", (job,))
+
+
 def rows_of(db: sqlite3.Connection, jobs: Collection[int]) -> list[sqlite3.Row]:
     """Every attempt of these jobs, oldest first per job."""
     return db.execute(

@@ -146,6 +146,10 @@ class SlurmScheduler:
         argv = scontrol.exclude(job_id, nodes)
         self._commands.do(argv, f"keeping job {job_id} off {','.join(nodes) or 'no node'}")
 
+    def unchain(self, job_id: str) -> None:
+        """See ``Scheduler.unchain``."""
+        self._commands.do(scontrol.unchain(job_id), f"letting job {job_id} wait for no other")
+
     def facts(self) -> dict[str, Any]:
         """See ``Scheduler.facts``."""
         user = self._user or self._environ.get("USER") or getpass.getuser()

@@ -30,6 +30,11 @@ def exclude(job_id: str, nodes: Sequence[str]) -> list[str]:
     return ["scontrol", "update", f"JobId={job_id}", f"ExcNodeList={','.join(nodes)}"]
 
 
+def unchain(job_id: str) -> list[str]:
+    """Takes a pending job's dependencies away."""
+    return ["scontrol", "update", f"JobId={job_id}", "Dependency="]
+
+
 def cancel(job_ids: Collection[str]) -> list[list[str]]:
     """scancel answers 0 for unknown and for ended ids, which is what is wanted."""
     ids = sorted(job_ids, key=lambda job_id: (len(job_id), job_id))
