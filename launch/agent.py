@@ -31,6 +31,7 @@ from .placeholders import fill
 from .progress import Watcher
 from .rendezvous import own_address
 from .roles import Place, role_environment
+from .sidecars import Sidecars
 from .signals import Bell
 from .watching import Heart
 from .workbench import Workbench
@@ -72,6 +73,12 @@ class Agent:
             defaults={"stage": config.name, "attempt": attempt, "cycle": 0, "node": node},
         )
         self.bench = Workbench(config, node, run_dir=run_dir, local_dir=local_dir)
+        self.sidecars = Sidecars(
+            config.launch.roles, node, config.launch.workdir,
+            log_of=lambda role: self.log.with_name(f"{self.log.stem}.{role}.log"),
+            tell=self.journal.append,
+            fill=self._role_argv,
+        )  # fmt: skip
         self.generation: Generation | None = None
         self.heart: Heart | None = None
         self.leaving = False
@@ -101,6 +108,7 @@ class Agent:
                 self._look_after()
             return self._leave()
         finally:
+            self.sidecars.close()
             self.bench.close()
 
     def _keep_company(self) -> None:
@@ -171,17 +179,31 @@ class Agent:
             self.watcher = Watcher(progress, resolve=self._resolve)
         generation = Generation(
             self.config, place, cycle, self.local, self.log, self.run_dir, self.link,
-            keep=self.bench.keep(), keep_trees=self.bench.keep_trees(),
+            keep=self.bench.keep(), keep_trees=self.sidecars.pids,
         )  # fmt: skip
         if not self.draining:
             self.stop_file.unlink(missing_ok=True)  # an earlier cycle's
         self.generation = generation
         self.heart = Heart(self.config, generation, self.node)
-        generation.start(self._environment(cycle), self.watcher.line)
+        environment = self._environment(cycle)
+        if not self.draining:
+            self.sidecars.ensure(first=place.index == 0, environment=environment)
+        generation.start(environment, self.watcher.line)
         for one in generation.started:
             data = {"role": self.config.role, "pid": one.popen.pid}
             self.journal.append("role.started", data, cycle=cycle)
         self.wire.send({"kind": "started", "cycle": cycle})
+
+    def _role_argv(self, argv: Sequence[str]) -> list[str]:
+        """A role's command, in the stage's container if it has one."""
+        words = fill(argv, self.config, self.run_dir, self.link)
+        launch = self.config.launch
+        if not launch.container:
+            return words
+        from .container import container_wrap
+
+        workdir = launch.workdir or os.getcwd()
+        return list(container_wrap(launch.container, words, workdir=workdir, gpus=launch.gpus_per_node > 0))
 
     def _resolve(self, text: str) -> Path:
         path = Path(fill([text], self.config, self.run_dir, self.link)[0])
@@ -213,7 +235,7 @@ class Agent:
         if grace_s <= 0:
             self.generation.kill()
         elif self.generation.kill_at is None:
-            self.generation.kill_at = time.monotonic() + grace_s
+            self.generation.ask(time.monotonic() + grace_s)
             self._ask_to_stop()
 
     def _drain(self, grace_s: float, *, signalled: bool = False) -> None:
@@ -247,6 +269,8 @@ class Agent:
     # -- while a cycle runs --------------------------------------------------------------------
 
     def _look_after(self) -> None:
+        if not self.draining:
+            self.sidecars.look_after()
         generation = self.generation
         if generation is None:
             return
@@ -256,7 +280,7 @@ class Agent:
         now = time.monotonic()
         if self.watcher is not None and self.watcher.active and (word := self.watcher.due()) is not None:
             self.journal.append("progress", word, cycle=generation.cycle)
-        failed = generation.first_failure()
+        failed = generation.first_failure() or self._role_failure()
         if failed is not None:
             self.wire.send({"kind": "failed", "cycle": generation.cycle, "end": failed.as_data()})
         waiting = generation.failed_at is not None and generation.kill_at is None
@@ -269,6 +293,14 @@ class Agent:
         if self.heart is not None and self.kill_at is None:
             for kind in self.heart.due():
                 self.wire.send(self._heart_word(kind))
+
+    def _role_failure(self) -> RankEnd | None:
+        """An essential role that is given up: the cycle cannot go on without it."""
+        if not self.sidecars.failed:
+            return None
+        role, code = self.sidecars.failed.pop()
+        why = f"role {role} ended with {code}, its restarts are used up"
+        return RankEnd(None, code, time.time(), why, node=self.node)
 
     def _heart_word(self, kind: str) -> dict[str, Any]:
         rows: list[Any] = []

@@ -22,6 +22,23 @@ class BadStageConfig(TrainmasterError):
 
 
 @dataclass(frozen=True)
+class Role:
+    """A command beside the stage's own: ``replicas`` on the first node or on all of them.
+
+    A replica that ends is started again, at most ``restarts`` times; when they are used up, an
+    ``essential`` one takes the stage down with it.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    everywhere: bool = False
+    replicas: int = 1
+    essential: bool = False
+    restarts: int = 10
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Launch:
     """How a stage's processes are started; the keys of ``launch`` in stage.json.
 
@@ -30,7 +47,8 @@ class Launch:
     allocation has. ``workdir`` None: the stage's directory. ``nodes`` train, ``spare_nodes`` more wait;
     ``restarts_in_job``: cycles after the first that one allocation may have; ``min_nodes`` None: never with
     fewer nodes; ``warm``: modules a node imports ahead; ``signal_lead_s``: seconds before the limit at
-    which the stage is told to stop; ``exclude``: nodes that no link gets; ``faults``: a rehearsal's plan.
+    which the stage is told to stop; ``exclude``: nodes that no link gets; ``roles``: commands beside the
+    stage's own; ``faults``: a rehearsal's plan.
     """
 
     nodes: int
@@ -56,6 +74,7 @@ class Launch:
     warm: tuple[str, ...] = ()
     signal_lead_s: float = 0.0
     exclude: tuple[str, ...] = ()
+    roles: tuple[Role, ...] = ()
     faults: str | None = None
 
     @property
@@ -111,6 +130,18 @@ def _signal(name: Any) -> signal.Signals | None:
     return signal.Signals[text if text.startswith("SIG") else f"SIG{text}"]
 
 
+def _role(raw: Mapping[str, Any]) -> Role:
+    return Role(
+        name=str(raw["name"]),
+        argv=tuple(map(str, raw["run"])),
+        everywhere=raw.get("nodes") == "all",
+        replicas=int(raw.get("replicas") or 1),
+        essential=bool(raw.get("essential")),
+        restarts=int(raw.get("restarts", 10)),
+        env={str(k): str(v) for k, v in (raw.get("env") or {}).items()},
+    )
+
+
 def _launch(raw: Mapping[str, Any]) -> Launch:
     program, argv = raw.get("program"), raw.get("argv")
     if bool(program) == bool(argv):
@@ -141,6 +172,7 @@ def _launch(raw: Mapping[str, Any]) -> Launch:
         spare_nodes=int(raw.get("spare_nodes") or 0),
         min_nodes=int(raw["min_nodes"]) if raw.get("min_nodes") else None,
         warm=tuple(map(str, raw.get("warm") or ())),
+        roles=tuple(_role(role) for role in raw.get("roles") or ()),
         exclude=tuple(map(str, raw.get("exclude") or ())),
         signal_lead_s=float(raw.get("signal_lead_s") or 0.0),
         faults=str(raw["faults"]) if raw.get("faults") else None,

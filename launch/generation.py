@@ -37,7 +37,7 @@ class Generation:
     run_dir: Path
     link: int
     keep: Sequence[int] = ()
-    keep_trees: Sequence[int] = ()
+    keep_trees: Callable[[], Sequence[int]] = tuple
     started: list[Started] = field(default_factory=list)
     failure: RankEnd | None = None
     failed_at: float | None = None  # monotonic, as kill_at: when what is left is ended
@@ -143,6 +143,12 @@ class Generation:
 
     # -- end -----------------------------------------------------------------------------------
 
+    def ask(self, kill_at: float) -> None:
+        """Its processes are being asked to end by then: how they end is not of their own making."""
+        self.kill_at = kill_at
+        for one in self.started:
+            one.killed = one.killed or one.popen.poll() is None
+
     def kill(self) -> None:
         """SIGKILL all of it, at once."""
         for one in self.started:
@@ -151,7 +157,7 @@ class Generation:
 
     def _sweep(self) -> list[int]:
         known = [one.popen.pid for one in self.started]
-        return processes.kill_descendants(known=known, keep=self.keep, keep_trees=self.keep_trees)
+        return processes.kill_descendants(known=known, keep=self.keep, keep_trees=self.keep_trees())
 
     def close(self) -> list[RankEnd]:
         """After :meth:`over`: what the ranks left behind goes with them; how each of them ended."""

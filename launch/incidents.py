@@ -63,7 +63,10 @@ def rank_end(team: Team) -> Incident | None:
     where = f" on {first.node}" if first.node else ""
     why = f": {first.summary}" if first.summary else ""
     detail = f"{who}{where} ended with {first.code} ({exitcodes.describe(first.code)}){why}"
-    return Incident("rank_end", redact(detail), first.at, time.time(), first.node or None, first.rank)
+    return Incident(
+        "rank_end", redact(detail), first.at, time.time(), first.node or None, first.rank,
+        end=first if first.rank is None else None,  # a launcher or a role: no rank tells of it
+    )  # fmt: skip
 
 
 def node_lost(team: Team) -> Incident:

@@ -63,9 +63,6 @@ class Workbench:
         """Processes that outlive a cycle, though what they started for it does not."""
         return (self._warm.pid,) if self._warm is not None else ()
 
-    def keep_trees(self) -> tuple[int, ...]:
-        return ()
-
     # -- slow things ---------------------------------------------------------------------------
 
     def prepare(self, cycle: int, order: Mapping[str, Any]) -> None:

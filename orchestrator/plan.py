@@ -193,6 +193,7 @@ class StagePlan:
                 "restarts_in_job": self.spec["recovery"]["restarts_in_job"],
                 "min_nodes": self.spec["recovery"]["min_nodes"],
                 "warm": self.spec.get("warm", list(WARM.get(self.kind, ()))),
+                "roles": [{"name": name, **role} for name, role in self.spec["roles"].items()],
                 "signal_lead_s": self.signal_lead_s,
                 "exclude": list(self.exclude),
                 "ranks_per_node": self.ranks_per_node,

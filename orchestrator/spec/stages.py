@@ -7,12 +7,24 @@ allocation (``tests/orchestrator/test_spec_stages.py`` compares the two).
 from __future__ import annotations
 
 import re
-import shlex
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from .fields import Flag, Model, NotNegative, Number, Positive, Seconds, Text, WrongField, listed
+from .argv import Argv
+from .fields import (
+    EnvName,
+    EnvValue,
+    Flag,
+    Model,
+    NotNegative,
+    Number,
+    Positive,
+    Seconds,
+    Text,
+    WrongField,
+    listed,
+)
 from .resources import Chain, Environment, Recovery, Resources, ShortChain
 
 #: Kinds that run as one process: nodes and ranks of ``defaults`` are not theirs.
@@ -21,6 +33,21 @@ ONE_PROCESS = ("text", "eval")
 LATER_KINDS = ("sft", "rl", "trajectories", "reward", "convert")
 
 StageName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,39}$")]
+
+
+class Role(Model):
+    """A command beside the stage's own, with restarts of its own."""
+
+    run: Argv = Field(description="The command, as in a command stage.")
+    nodes: Literal["first", "all"] = Field(default="first", description="The first node, or every one.")
+    replicas: Annotated[Positive, Field(le=256)] = Field(default=1, description="Copies on each of them.")
+    essential: Flag = Field(
+        default=False, description="true: the stage cannot do without it once its restarts are used up."
+    )
+    restarts: NotNegative = Field(default=10, description="Restarts of a copy in one allocation.")
+    env: dict[EnvName, EnvValue] = Field(
+        default_factory=dict, description="Variables of this role, besides the stage's. Never secrets."
+    )
 
 
 class StageBase(Environment):
@@ -32,6 +59,11 @@ class StageBase(Environment):
     resources: Resources = Field(default_factory=Resources)
     chain: Chain = Field(default_factory=Chain)
     recovery: Recovery = Field(default_factory=Recovery)
+    roles: dict[StageName, Role] = Field(
+        default_factory=dict,
+        description="Further processes beside the stage's own, by name. They outlive restarts "
+        "in the allocation.",
+    )
 
 
 class Split(Model):
@@ -176,26 +208,6 @@ class EvalStage(StageBase):
     threads: Positive | None = Field(default=None, description="CPU threads. null: the cores of the job.")
 
 
-def _argv(value: Any) -> Any:
-    """The words of a command. Split like a shell would, but no shell ever runs it."""
-    if isinstance(value, list):  # a number among the words is its text
-        return [str(w) if type(w) in (int, float) else w for w in value]
-    if not isinstance(value, str):
-        return value
-    try:
-        return shlex.split(value)
-    except ValueError as error:
-        raise ValueError(f"cannot be split into words: {error} (is a quote missing?)") from error
-
-
-def _program(value: list[str]) -> list[str]:
-    if not value or not value[0].strip():
-        raise ValueError("is empty; expected a program and its arguments")
-    if any("\0" in word for word in value):
-        raise ValueError("must not contain a NUL character")
-    return value
-
-
 _SIGNALS = ("TERM", "INT", "USR1", "USR2", "HUP", "QUIT")
 
 
@@ -247,7 +259,7 @@ class CommandStage(StageBase):
     """Anyone's own command, in the same chain, recovery and ledger."""
 
     kind: Literal["command"]
-    run: Annotated[list[str], BeforeValidator(_argv), AfterValidator(_program)] = Field(
+    run: Argv = Field(
         description="The command: one text (split into words, never given to a shell) or a list. "
         "{stage_dir}, {artifact_dir}, {checkpoint_dir}, {run_dir}, {link} and {input:NAME} are filled in."
     )

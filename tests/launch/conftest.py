@@ -87,7 +87,7 @@ class RunDir:
             "launcher": "auto", "program": None, "argv": None, "python": sys.executable,
             "stop_signal": "TERM", "grace_s": 20, "env": {}, "env_from": [], "container": None,
             "srun_args": [], "progress": None, "startup_s": 60, "restarts_in_job": 0,
-            "spare_nodes": 0, "min_nodes": None, "warm": [],
+            "spare_nodes": 0, "min_nodes": None, "warm": [], "roles": [],
         }  # fmt: skip
         config: dict[str, Any] = {
             "v": 1, "run": RUN_ID, "name": name, "kind": kind, "cluster": CLUSTER,
@@ -189,3 +189,12 @@ def run_dir(tmp_path: Path) -> Iterator[RunDir]:
         os.kill(int(stray.split()[0]), signal.SIGKILL)
     assert not strays
     assert not list(Path("/dev/shm").glob(f"trainmaster-{CLUSTER}-*"))
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    from . import cycling  # it imports from here
+
+    path = tmp_path / "rank.py"
+    path.write_text(cycling.RANK)
+    return path
