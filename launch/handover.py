@@ -100,7 +100,7 @@ class Request:
 
 
 class Name:
-    """A socket's path as ``connect`` and ``bind`` take it: long ones go through their directory's descriptor."""
+    """A socket's path for ``connect`` and ``bind``: a long one goes through its directory's descriptor."""
 
     def __init__(self, path: str) -> None:
         self._path, self._directory = path, -1
@@ -168,7 +168,7 @@ class Child:
         self.pid, self._connection, self._words = pid, connection, words
 
     def wait(self) -> int | None:
-        """Its return code as :mod:`subprocess` has it (``-n``: signal n); None: the server is gone, so is it."""
+        """Its return code as :mod:`subprocess` has it (``-n``: signal n); None: the server died, and it."""
         self._connection.settimeout(None)
         try:
             word = self._words.next()
@@ -213,6 +213,8 @@ def relay_from_parent(child: Child, numbers: Iterable[int]) -> None:
     import threading
 
     wanted = set(numbers)
+    for number in wanted:
+        signal.signal(number, lambda *_: None)  # one that is ignored would not even wait
     signal.pthread_sigmask(signal.SIG_BLOCK, wanted)
 
     def run() -> None:

@@ -1,12 +1,15 @@
-"""The processes of a role on one node: argument lists and environments, nothing is started here.
+"""The processes of a role on one node in one cycle: argument lists and environments, nothing is started.
 
-``tests/launch/test_roles.py``.
+A launcher never restarts its ranks (``--max-restarts 0``): the supervisor does, with a new launcher and a
+new rendezvous. ``tests/launch/test_roles.py``.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +19,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from resiliency import contract
+
 from . import rank as shim
 from .config import StageConfig
 from .placeholders import fill
@@ -24,11 +29,19 @@ from .rendezvous import own_address
 _SHIM = os.path.abspath(shim.__file__)
 _ROOT = Path(_SHIM).parent.parent
 _STEP_WIDE = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+_MODULES = {
+    "ft_launcher": "nvidia_resiliency_ext.fault_tolerance.launcher",
+    "torchrun": "torch.distributed.run",
+}
+#: Stages whose program feeds NVRx's monitor all the time it runs.
+_BEATING = ("pretrain",)
+#: NVRx's own hang detection is the second: this many times later than ours could be.
+_BACKSTOP = 3.0
 
 
 @dataclass(frozen=True)
 class Place:
-    """One node of the attempt. ``master``: address of the first node; ``port``: free there."""
+    """One of the ``count`` nodes of a cycle. ``master``: address of the first; ``port``: free there."""
 
     node: str
     index: int
@@ -80,6 +93,37 @@ def python_path(environ: Mapping[str, str]) -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join(parts)}
 
 
+def warm_modules(config: StageConfig) -> list[str]:
+    """What the node's warm server imports: the launcher and what the stage lists; empty: no server."""
+    launch = config.launch
+    if launch.container:
+        return []
+    launcher = _MODULES.get(choose_launcher(config))
+    return [*([launcher] if launcher else []), *(name for name in launch.warm if name != launcher)]
+
+
+def warm_environment(config: StageConfig, base: Mapping[str, str]) -> dict[str, str]:
+    """What the warm server is started with: all that the ranks will have and imports look at."""
+    return _for_launcher(config, role_environment(config, base, {}))
+
+
+def _for_launcher(config: StageConfig, env: Mapping[str, str]) -> dict[str, str]:
+    """Variables of a launcher and its ranks; what the user set wins."""
+    launcher = choose_launcher(config)
+    if launcher == "none":
+        return dict(env)
+    # The two-agent rendezvous of torch 2.13 on gloo often hangs after a restart with a shared store.
+    ours = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    if config.launch.ranks_per_node > 1:
+        ours["OMP_NUM_THREADS"] = "1"  # as launchers do, but before anything is imported
+    if launcher == "torchrun":
+        # torchrun would answer a step-wide TERM by ending the ranks that are about to save. Variables, not
+        # options: an older torch ignores them.
+        ours["PET_SIGNALS_TO_HANDLE"] = "SIGINT,SIGHUP,SIGQUIT"
+        ours["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] = "5"
+    return {**ours, **env}
+
+
 def role_environment(config: StageConfig, base: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
     """What every process of the role sees: the allocation's, then the user's, then the contract's.
 
@@ -126,28 +170,33 @@ def _target(config: StageConfig, run_dir: Path, link: int) -> list[str]:
     return [*launch.program, "--config", str(config.path)]
 
 
-def _shimmed(config: StageConfig, target: Sequence[str], *options: str) -> list[str]:
-    if config.is_command:
-        options = ("--exec", *options)
-    return [config.launch.python, _SHIM, *options, "--", *target]
+def _shimmed(config: StageConfig, warm: bool, target: Sequence[str], *options: str) -> list[str]:
+    """The target behind the shim. Asking a warm server needs no site-packages, starting cold does."""
+    python = [config.launch.python, "-I", "-S"] if warm else [config.launch.python]
+    return [*python, _SHIM, *options, *(["--warm"] if warm else []), "--", *target]
+
+
+def _is_warm(config: StageConfig, env: Mapping[str, str]) -> bool:
+    return bool(env.get(contract.ENV_WARM)) and not config.launch.container
 
 
 def _plain(config: StageConfig, place: Place, env: Mapping[str, str], target: Sequence[str]) -> list[Process]:
     """Every rank a child of the agent. A command runs as it is: its code is its own."""
     count = config.launch.ranks_per_node
-    argv = list(target) if config.is_command else _shimmed(config, target)
+    world = place.count * count
+    argv = list(target) if config.is_command else _shimmed(config, _is_warm(config, env), target)
     found = []
     for local in range(count):
         number = place.index * count + local
         ranks = {
             "RANK": str(number),
             "LOCAL_RANK": str(local),
-            "WORLD_SIZE": str(config.launch.world),
+            "WORLD_SIZE": str(world),
             "LOCAL_WORLD_SIZE": str(count),
             "NODE_RANK": str(place.index),
             "GROUP_RANK": str(place.index),
         }
-        if config.launch.world > 1:
+        if world > 1:
             ranks |= {"MASTER_ADDR": place.master, "MASTER_PORT": str(place.port)}
         found.append(Process(argv, {**env, **ranks}, rank=number))
     return found
@@ -165,45 +214,71 @@ def _launched(
     launch = config.launch
     # A launcher alone on its node needs no port that others know: 0 takes a free one.
     endpoint = f"{place.master}:{place.port}" if place.count > 1 else "127.0.0.1:0"
+    attempt = env.get(contract.ENV_ATTEMPT, "attempt").replace("/", "-")
     options = [
         "--nnodes", str(place.count),
         "--nproc-per-node", str(launch.ranks_per_node),
         "--rdzv-backend", "c10d",
         "--rdzv-endpoint", endpoint,
-        "--rdzv-id", env.get("TRAINMASTER_ATTEMPT", "attempt").replace("/", "-"),
+        # One rendezvous a cycle: what is left of an earlier one must not join it.
+        "--rdzv-id", f"{attempt}-{env.get(contract.ENV_CYCLE) or 0}",
         # By number, not by name: names of nodes need not resolve to themselves.
-        "--rdzv-conf", f"is_host={int(place.index == 0)},join_timeout=600",
+        "--rdzv-conf", f"is_host={int(place.index == 0)},join_timeout=600,close_timeout=5",
         "--local-addr", own_address(place.master, place.port) if place.count > 1 else "127.0.0.1",
-        "--max-restarts", str(launch.restarts_in_job),
+        "--max-restarts", "0",
         "--monitor-interval", "0.3",
     ]  # fmt: skip
-    # The two-agent rendezvous of torch 2.13 on gloo often hangs after a restart with a shared store.
-    env = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", **env}
-    if launcher == "torchrun":
-        module = "torch.distributed.run"
-        # torchrun would answer a step-wide TERM by ending the ranks that are about to save. Variables, not
-        # options: an older torch ignores them.
-        env = {"PET_SIGNALS_TO_HANDLE": "SIGINT,SIGHUP,SIGQUIT", **env}
-        env = {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "10", **env}
-    else:
-        module = "nvidia_resiliency_ext.fault_tolerance.launcher"
+    if launcher == "ft_launcher":
         options += [
-            "--ft-cfg-path", str(_ft_config(local_dir)),
+            "--ft-cfg-path", str(_ft_config(config, local_dir)),
             "--term-timeout", str(int(launch.grace_s) + 10),
-            "--workers-stop-timeout", "5",
+            "--workers-stop-timeout", "3",
         ]  # fmt: skip
-    program = _shimmed(config, target, "--launched")
-    return Process([launch.python, "-m", module, *options, "--no-python", *program], env, ignore=_STEP_WIDE)
+    warm = _is_warm(config, env)
+    program = _rank_words(config, target, env, warm)
+    argv = ["-m", _MODULES[launcher], *options, "--no-python", *program]
+    return Process(_shimmed(config, warm, argv, "--launcher"), _for_launcher(config, env), ignore=_STEP_WIDE)
 
 
-def _ft_config(local_dir: Path) -> Path:
-    """NVRx refuses to start without a configuration. Programs send no heartbeats yet: no timeouts."""
+def _rank_words(config: StageConfig, target: Sequence[str], env: Mapping[str, str], warm: bool) -> list[str]:
+    """What a launcher starts for each rank. A command goes warm only where the user listed modules and
+    its Python is the server's."""
+    if not config.is_command:
+        return _shimmed(config, warm, target, "--launched")
+    warm = warm and bool(config.launch.warm) and same_python(target[0], config, env)
+    return _shimmed(config, warm, target, "--exec", "--launched")
+
+
+def same_python(word: str, config: StageConfig, env: Mapping[str, str]) -> bool:
+    """Whether a command's first word starts ``launch.python``: the same file in the same environment."""
+    if not re.fullmatch(r"python(3(\.\d+)?)?", os.path.basename(word)):
+        return False
+    if os.path.dirname(word):
+        found: str | None = os.path.join(config.launch.workdir or os.getcwd(), word)
+    else:
+        found = shutil.which(word, path=env.get("PATH"))
+    return found is not None and _identity(found) == _identity(config.launch.python)
+
+
+def _identity(python: str) -> tuple[str, str]:
+    """(the interpreter, its virtual environment): pyvenv.cfg lies above the name that was called."""
+    home = os.path.dirname(os.path.dirname(os.path.abspath(python)))
+    has = os.path.exists(os.path.join(home, "pyvenv.cfg"))
+    return os.path.realpath(python), os.path.realpath(home) if has else ""
+
+
+def _ft_config(config: StageConfig, local_dir: Path) -> Path:
+    """NVRx refuses to start without a configuration. Its timeouts are a backstop, for where ours fail."""
     path = local_dir / "ft.yaml"
-    config = {
+    hang = config.recovery.get("hang") or {}
+    timeout = None
+    if config.kind in _BEATING and hang.get("detect", True):
+        timeout = _BACKSTOP * max(float(hang.get("floor") or 60), float(hang.get("first") or 900))
+    settings = {
         "workload_check_interval": 5.0,
-        "initial_rank_heartbeat_timeout": None,
-        "rank_heartbeat_timeout": None,
+        "initial_rank_heartbeat_timeout": timeout,
+        "rank_heartbeat_timeout": timeout,
         "enable_nic_monitor": False,
     }
-    path.write_text(json.dumps({"fault_tolerance": config}), encoding="utf-8")  # JSON is YAML
+    path.write_text(json.dumps({"fault_tolerance": settings}), encoding="utf-8")  # JSON is YAML
     return path
