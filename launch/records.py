@@ -1,6 +1,6 @@
 """What the rank shims of this node recorded, and what the launcher's own log adds to it.
 
-A rank killed by a signal records nothing; then the launcher's message has its code.
+A rank killed by a signal records nothing: then its shim does, or the launcher's message has its code.
 ``tests/launch/test_records.py``.
 """
 
@@ -32,11 +32,15 @@ LOST = 137  # nothing is known but that it is gone
 
 @dataclass
 class Records:
-    """The records of one node's ranks. ``watch_pids`` is off where pids are another namespace's."""
+    """The records of one node's ranks. ``watch_pids`` is off where pids are another namespace's.
+
+    ``cycle``: only that one's records count; None: each rank's latest, for a launcher that restarts them.
+    """
 
     directory: Path
     node: str
     watch_pids: bool = True
+    cycle: int | None = None
     _by_pid: dict[int, int] = field(default_factory=dict)
     _missing: dict[int, float] = field(default_factory=dict)
 
@@ -49,16 +53,22 @@ class Records:
                 self._by_pid[int(match["pid"])] = from_returncode(int(match["code"]))
 
     def _latest(self, word: str) -> dict[int, dict[str, Any]]:
-        """Rank → its record of the latest cycle."""
+        """Rank → its record of the cycle."""
         found: dict[int, dict[str, Any]] = {}
         with contextlib.suppress(OSError):
             for path in self.directory.glob(f"*.{word}"):
                 with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
                     record = json.loads(path.read_text(encoding="utf-8"))
                     rank = int(record["rank"])
+                    if self.cycle is not None and record["cycle"] != self.cycle:
+                        continue
                     if record["cycle"] >= found.get(rank, record)["cycle"]:
                         found[rank] = record
         return found
+
+    def pids(self) -> dict[int, int]:
+        """Rank → process id of its program, of all that started; not the shim's, where there are two."""
+        return {rank: int(start["pid"]) for rank, start in self._latest("start").items()}
 
     def ends(self, *, final: bool = False) -> dict[int, RankEnd]:
         """Rank → how it ended. ``final``: no rank is alive any more, so the silent ones are lost."""
@@ -78,7 +88,8 @@ class Records:
                 )
                 continue
             pid = int(start["pid"])
-            known = self._by_pid.get(pid)
+            # A launcher knows the process it started, which may be the shim of the one that ran.
+            known = self._by_pid.get(pid, self._by_pid.get(start.get("shim", pid)))
             if known is None and not final and (not self.watch_pids or alive(pid)):
                 self._missing.pop(rank, None)
                 continue

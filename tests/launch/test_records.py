@@ -42,6 +42,23 @@ def test_the_end_of_an_earlier_cycle_does_not_count(tmp_path: Path) -> None:
     assert Records(tmp_path, "n").ends() == {}
 
 
+def test_only_one_cycle_counts(tmp_path: Path) -> None:
+    write(tmp_path, 0, 0, "start")
+    write(tmp_path, 0, 0, "end", code=1)
+    write(tmp_path, 1, 1, "start", pid=4711)
+    assert Records(tmp_path, "n", cycle=0).ends()[0].code == 1
+    late = Records(tmp_path, "n", cycle=1)
+    assert late.pids() == {1: 4711}
+    assert set(late.ends(final=True)) == {1}
+
+
+def test_the_launchers_word_about_a_shim_is_about_its_rank(tmp_path: Path) -> None:
+    write(tmp_path, 0, 0, "start", pid=990001, shim=990000)
+    records = Records(tmp_path, "n", watch_pids=False)
+    records.line(b"failures={0: ProcessFailure(local_rank=0, pid=990000, exitcode=-9, error_file='<N/A>')}")
+    assert records.ends()[0].code == 137
+
+
 def dead_pid() -> int:
     child = subprocess.Popen(["true"])
     child.wait()
