@@ -1,9 +1,9 @@
 """The client in a training process: report progress, learn that it is time to stop, tell facts.
 
 Works outside an allocation too (every call is then a cheap no-op), so a program can be run by hand.
-Costs per step: one small dictionary; the journal gets one aggregate per ``interval_s`` from rank 0
-only. ``scripts/bench/bench_journal.py`` measures it, ``tests/resiliency/test_workload.py`` holds the
-rest.
+Costs per step: one small dictionary and a write to memory, the rank's heartbeat; the journal gets one
+aggregate per ``interval_s`` from rank 0 only. ``scripts/bench/bench_journal.py`` and ``bench_heartbeat.py``
+measure it, ``tests/resiliency/test_workload.py`` holds the rest.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from . import contract
 from .edges import Clock, SystemClock
 from .errors import StorageError
+from .heartbeat import Heartbeat
 from .journal import JournalWriter
 
 
@@ -38,7 +40,8 @@ def _plain(value: Any) -> Any:
 
 
 class Workload:
-    """One rank's view. Only rank 0 writes; ``journal`` is None where there is nobody to tell."""
+    """One rank's view. Only rank 0 writes to the journal, which is None where there is nobody to tell;
+    every rank has a heartbeat. For the training thread, as the heartbeat is."""
 
     def __init__(
         self,
@@ -48,8 +51,10 @@ class Workload:
         journal: JournalWriter | None = None,
         clock: Clock | None = None,
         interval_s: float = 10.0,
+        heartbeat: Heartbeat | None = None,
     ) -> None:
         self.rank = rank
+        self.heartbeat = heartbeat or Heartbeat(None)
         self.attempt = os.environ.get(contract.ENV_ATTEMPT)
         self._stop = os.fspath(stop_file) if stop_file else None
         self._journal = journal if rank == 0 else None
@@ -84,7 +89,12 @@ class Workload:
                     "rank": 0,
                 },
             )
-        return cls(rank=rank, stop_file=Path(stop) if stop else None, journal=journal)
+        return cls(
+            rank=rank,
+            stop_file=Path(stop) if stop else None,
+            journal=journal,
+            heartbeat=Heartbeat.from_env(env),
+        )
 
     def should_stop(self) -> bool:
         """Whether this node was told to stop; one stat of a node-local file.
@@ -100,11 +110,20 @@ class Workload:
         loss: float | None = None,
         tokens: int | None = None,
         section: str = "step",
+        seconds: float | None = None,
+        compute_s: float | None = None,
     ) -> None:
-        """Say where the program is. ``tokens``: total so far. Cheap enough for every step.
+        """Say where the program is, on every rank. Cheap enough for every step.
 
+        ``section`` "step": that step is done; anything else: the program is in that section now, until it
+        says otherwise (:meth:`section` is the tidier way). ``tokens``: total so far. ``seconds`` of the step
+        and ``compute_s``, this rank's own share of them, are measured between reports if not given.
         A word that cannot be written is counted in ``lost``, with its error in ``problem``.
         """
+        if section == "step":
+            self.heartbeat.step(step, loss=loss, tokens=tokens, seconds=seconds, compute_s=compute_s)
+        else:
+            self.heartbeat.section(section, step)
         if self._journal is None:
             return
         now = self._clock.mono()
@@ -114,6 +133,19 @@ class Workload:
         elapsed = now - self._last_time
         if elapsed >= self._interval:
             self._write(now, elapsed)
+
+    def section(self, name: str) -> AbstractContextManager[object]:
+        """``with work.section("checkpoint"):`` what takes its own time, and may hang by its own measure."""
+        return self.heartbeat.section(name)
+
+    def collective(self) -> AbstractContextManager[None]:
+        """``with work.collective():`` here the rank waits for others. Tells who is missing; nests."""
+        return self.heartbeat.collective()
+
+    def timing(self, phases: Mapping[str, float], step: int | None = None) -> None:
+        """What a start was spent on, in seconds: imports, groups, model, data, load, first_step."""
+        rounded = {name: round(seconds, 4) for name, seconds in phases.items()}
+        self.event("workload.timing", sync=False, phases=rounded, step=step)
 
     def _write(self, now: float, elapsed: float) -> None:
         if self._journal is None or self._pending is None:
@@ -149,6 +181,7 @@ class Workload:
         self._write(now, now - self._last_time)
 
     def close(self) -> None:
+        self.heartbeat.close()
         if self._journal is not None:
             self.flush()
             self._journal.close()

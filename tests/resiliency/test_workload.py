@@ -14,6 +14,7 @@ from resiliency import contract
 from resiliency.errors import StorageError
 from resiliency.events import Event
 from resiliency.journal import JournalWriter, read_run
+from resiliency.steprecord import read
 from resiliency.workload import Workload
 
 
@@ -157,6 +158,35 @@ def test_a_full_disk_costs_progress_but_not_the_training(tmp_path: Path) -> None
     os.close(full)
     workload.report(step=2, loss=1.0)
     assert [event.data["step"] for event in told(tmp_path)] == [2]
+
+
+def test_every_rank_has_a_heartbeat_whoever_writes_the_journal(tmp_path: Path) -> None:
+    records = tmp_path / "records"
+    records.mkdir()
+    env = environment(tmp_path, rank=3) | {contract.ENV_RECORDS: str(records)}
+    workload = Workload.from_env(env)
+    workload.report(step=0, section="load")
+    assert (seen := read(records / "rank-3")) is not None and (seen.section, seen.step) == ("load", 0)
+    for step in (1, 2, 3):
+        workload.report(step=step, loss=2.0, tokens=64, seconds=0.5, compute_s=0.25)
+    seen = read(records / "rank-3")
+    assert seen is not None and (seen.section, seen.step, seen.loss, seen.tokens) == ("step", 3, 2.0, 64)
+    assert seen.step_times[-1] == 0.5 and seen.compute_times[-1] == 0.25
+    with workload.section("checkpoint"), workload.collective():
+        seen = read(records / "rank-3")
+        assert seen is not None and (seen.section, seen.in_collective) == ("checkpoint", True)
+    workload.close()
+    seen = read(records / "rank-3")
+    assert seen is not None and (seen.section, seen.in_collective) == ("done", False)
+    assert not (tmp_path / "journal").exists()
+
+
+def test_what_a_start_was_spent_on_is_told(tmp_path: Path) -> None:
+    workload = listening(tmp_path)
+    workload.timing({"imports": 2.00004, "model": 0.5}, step=12)
+    [event] = told(tmp_path)
+    assert event.type == "workload.timing"
+    assert event.data == {"phases": {"imports": 2.0, "model": 0.5}, "step": 12}
 
 
 def test_the_client_loads_nothing_heavy() -> None:
