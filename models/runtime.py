@@ -6,13 +6,20 @@ process. Without CUDA everything runs on gloo. Import megatron only after ``prep
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
+import socket
+import time
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from .settings import Parallel
+
+#: After this, torch waits for rank 0 in its own way, and says so.
+_STORE_S = 20.0
 
 
 @dataclass(frozen=True)
@@ -29,6 +36,39 @@ class Ranks:
     @property
     def first(self) -> bool:
         return self.rank == 0
+
+
+class Timing:
+    """Seconds of what lies between the start of this process and its first step, by name.
+
+    A phase entered again adds up. Phases inside one another are told apart by whoever names them.
+    """
+
+    def __init__(self) -> None:
+        self.phases: dict[str, float] = {}
+
+    @contextlib.contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.add(name, time.monotonic() - began)
+
+    def add(self, name: str, seconds: float) -> None:
+        self.phases[name] = round(self.phases.get(name, 0.0) + seconds, 3)
+
+
+#: This process's. ``prepare`` fills in ``python`` and ``imports``, ``connect`` and ``split`` ``groups``.
+TIMING = Timing()
+
+
+def process_age() -> float:
+    """Seconds since this process was started, or forked by the warm server."""
+    with open("/proc/self/stat", "rb") as file:
+        fields = file.read().rpartition(b")")[2].split()
+    started = int(fields[19]) / os.sysconf("SC_CLK_TCK")  # starttime, since boot (proc(5))
+    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - started)
 
 
 def environment_ranks() -> tuple[int, int, int, int]:
@@ -48,6 +88,13 @@ def prepare(threads: int | None = None) -> Ranks:
     The number of threads decides the order of floating-point sums: exact resume needs the same
     number each time, so it is fixed here and never left to the machine's load.
     """
+    if "python" not in TIMING.phases:
+        TIMING.add("python", process_age())
+    with TIMING.phase("imports"):
+        return _prepare(threads)
+
+
+def _prepare(threads: int | None) -> Ranks:
     import torch
 
     from . import te_guard
@@ -75,18 +122,45 @@ def prepare(threads: int | None = None) -> Ranks:
 
 def connect(ranks: Ranks, timeout_minutes: float = 10) -> None:
     """Join the world's process group; a single process needs no port and no launcher."""
+    with TIMING.phase("groups"):
+        _connect(ranks, timeout_minutes)
+
+
+def _connect(ranks: Ranks, timeout_minutes: float) -> None:
     import torch.distributed as dist
 
     backend = "nccl" if ranks.cuda else "gloo"
     timeout = datetime.timedelta(minutes=timeout_minutes)
     if "MASTER_ADDR" in os.environ and "MASTER_PORT" in os.environ and "RANK" in os.environ:
+        _wait_for_store(ranks)
         dist.init_process_group(backend, timeout=timeout)
     else:
         dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1, timeout=timeout)
 
 
+def _wait_for_store(ranks: Ranks) -> None:
+    """Until rank 0 listens: torch, refused once, asks again only after a whole second."""
+    if ranks.first or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        return
+    address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    deadline = time.monotonic() + _STORE_S
+    # All ranks look: the more there are, the more seldom each of them.
+    pause = 0.01 + 0.0005 * ranks.world
+    while time.monotonic() < deadline:
+        try:
+            socket.create_connection(address, timeout=1.0).close()
+            return
+        except OSError:
+            time.sleep(pause * (0.5 + ranks.rank % 16 / 16))
+
+
 def split(parallel: Parallel, seed: int) -> None:
     """Megatron's process groups, and one seed for every random stream."""
+    with TIMING.phase("groups"):
+        _split(parallel, seed)
+
+
+def _split(parallel: Parallel, seed: int) -> None:
     import numpy
     import torch
     from megatron.core import parallel_state, tensor_parallel
