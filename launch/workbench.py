@@ -26,6 +26,7 @@ from .config import StageConfig
 from .generation import Generation
 from .preflight import CheckPlace, Settings, run_checks
 from .rendezvous import free_port
+from .roles import warm_environment, warm_modules
 
 Word = dict[str, Any]
 
@@ -46,12 +47,12 @@ class Workbench:
 
     def open(self) -> None:
         self.node_dir.mkdir(exist_ok=True)
-        launch = self.config.launch
-        if not launch.warm or launch.container:
+        modules = warm_modules(self.config)
+        if not modules:
             return
-        env = {**os.environ, **launch.env}
+        env, launch = warm_environment(self.config, os.environ), self.config.launch
         try:
-            self._warm = warm.start(launch.python, self._socket, launch.warm, env)
+            self._warm = warm.start(launch.python, self._socket, modules, env, launch.workdir)
         except OSError as error:
             print(f"trainmaster: {self.node}: no warm ranks: {error}", file=sys.stderr, flush=True)
 
@@ -87,7 +88,7 @@ class Workbench:
                 health = NodeHealth(self.node, ())
             if self._warm is not None and not warm.ready(self._socket):
                 # The first cycle profits too: imports went on while nodes were checked.
-                warm.wait_ready(self._socket, self.config.launch.startup_s)
+                warm.wait_ready(self._socket, self.config.launch.startup_s, self._warm)
             return {
                 "kind": "ready",
                 "cycle": cycle,
