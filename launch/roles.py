@@ -6,6 +6,7 @@ new rendezvous. ``tests/launch/test_roles.py``.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -73,6 +74,7 @@ def choose_launcher(config: StageConfig) -> str:
     return "ft_launcher" if _has_nvrx(launch.python) else "torchrun"
 
 
+@functools.cache  # asked at each start, and a process to ask costs more than the start may
 def _has_nvrx(python: str) -> bool:
     if os.path.realpath(python) == os.path.realpath(sys.executable) or not os.path.exists(python):
         return find_spec("nvidia_resiliency_ext") is not None
