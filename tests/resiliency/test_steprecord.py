@@ -85,8 +85,20 @@ def test_the_slowest_pass_of_each_section_stays_and_too_many_sections_do_no_harm
         record.passed(b"s%d" % n, 1.0)
     record.write()
     seen = read(tmp_path / "rank-0")
-    assert seen is not None and seen.slowest is not None
+    assert seen is not None
     assert seen.slowest["step"] == 4.0 and len(seen.slowest) == steprecord.SECTIONS
+
+
+def test_a_section_of_the_start_is_learned_only_where_it_comes_again_and_again(tmp_path: Path) -> None:
+    record = recorder(tmp_path)
+    slowest = []
+    for seconds in (9.0, 1.0, 2.0, 10.0):
+        record.passed(b"data", seconds)
+        record.write()
+        seen = read(tmp_path / "rank-0")
+        assert seen is not None
+        slowest.append(seen.slowest)
+    assert slowest == [{}, {}, {"data": 9.0}, {"data": 10.0}]
 
 
 @given(st.text(max_size=40))
