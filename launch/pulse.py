@@ -9,10 +9,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from resiliency.fleet import Fleet
-
 from resiliency import hang, straggler
 from resiliency.exitcodes import WATCHDOG
+from resiliency.fleet import Fleet
 
 from .channel import Message
 from .incidents import Incident
@@ -52,8 +51,7 @@ class Pulse:
     def heard(self, node: str, kind: str, message: Message) -> None:
         if kind not in ("status", "suspect", "records") or message.get("cycle") != self._team.cycle:
             return
-        self._fleet.update(node, message.get("ranks") or [], time.monotonic())
-        self._history.learn(self._fleet.views(time.monotonic()))
+        self._history.learn(self._fleet.update(node, message.get("ranks") or [], time.monotonic()))
 
     def check(self, tell: Callable[[dict[str, Any]], None]) -> Incident | None:
         """A hang or a slow node that is to be replaced; ``tell`` asks for records on a suspicion."""

@@ -9,9 +9,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from resiliency.fleet import row
-
 from resiliency import hang, steprecord
+from resiliency.fleet import row
 
 from .config import StageConfig
 from .generation import Generation
@@ -39,7 +38,11 @@ class Heart:
     def rows(self) -> list[Any]:
         """One row a rank, as :class:`resiliency.fleet.Fleet` takes them."""
         now = time.monotonic()
-        return [row(snapshot, now, state_letter(snapshot.pid)) for snapshot in self.snapshots().values()]
+        return [row(snapshot, now, self._state(snapshot.pid)) for snapshot in self.snapshots().values()]
+
+    def _state(self, pid: int) -> str:
+        # In a container a rank's own pid means another process out here, or none.
+        return state_letter(pid) if self._generation.config.launch.container is None else "?"
 
     def due(self) -> list[str]:
         """Kinds of report that are due now: ``status``, ``suspect``."""
@@ -57,6 +60,6 @@ class Heart:
         snapshots = self.snapshots()
         if not snapshots:
             return False
-        views = [hang.view(s, self._node, now, state_letter(s.pid)) for s in snapshots.values()]
+        views = [hang.view(s, self._node, now, self._state(s.pid)) for s in snapshots.values()]
         self._history.learn(views)
         return hang.stalled(views, self._history, self._settings) is not None
