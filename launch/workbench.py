@@ -107,7 +107,7 @@ class Workbench:
         def work() -> Word:
             found: list[dict[str, Any]] = []
             try:
-                found = evidence.gather(pids, directory, timeout_s, records_dir=records)
+                found = evidence.gather(pids, directory, timeout_s, records_dir=records, node=self.node)
             except OSError as error:
                 print(f"trainmaster: {self.node}: no evidence: {error}", file=sys.stderr, flush=True)
             return {"kind": "evidence", "cycle": generation.cycle, "found": found}
