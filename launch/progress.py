@@ -1,7 +1,8 @@
 """Progress of a command that does not know us: read from its output or from a file it writes.
 
 ``progress`` of a stage: ``megatron-log``; ``{regex: …}`` with groups ``step`` and ``loss``; ``{file: …}``, a
-file holding a number. ``tests/launch/test_progress.py``.
+file holding a number; ``{checkpoint: …}``, a directory of Megatron checkpoints, of which
+``megatron-checkpoint`` is the stage's own. ``tests/launch/test_progress.py``.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from resiliency.errors import TrainmasterError
 
 #: Megatron-LM's training_log: " iteration       20/     100 | … | lm loss: 1.23E+00 | …".
 MEGATRON_LOG = r"\biteration\s+(?P<step>\d+)/\s*\d+\s*\|(?:.*?\blm loss:\s*(?P<loss>[^\s|]+))?"
+#: Megatron-LM keeps the last complete checkpoint's iteration here, or the word "release".
+MEGATRON_TRACKER = "latest_checkpointed_iteration.txt"
 INTERVAL_S = 10.0
 _LONGEST = 8192
 
@@ -62,6 +65,7 @@ class Watcher:
     ) -> None:
         self._pattern: re.Pattern[str] | None = None
         self._file: Path | None = None
+        self._section = "step"
         self._interval = interval_s
         if spec == "megatron-log":
             self._pattern = re.compile(MEGATRON_LOG)
@@ -75,15 +79,21 @@ class Watcher:
                 ) from error
         elif isinstance(spec, Mapping) and spec.get("file"):
             self._file = resolve(str(spec["file"]))
+        elif spec == "megatron-checkpoint" or (isinstance(spec, Mapping) and spec.get("checkpoint")):
+            directory = "{checkpoint_dir}" if isinstance(spec, str) else str(spec["checkpoint"])
+            self._file = resolve(directory) / MEGATRON_TRACKER
+            self._section = "checkpoint"
         elif spec is not None:
             raise TrainmasterError(
-                f"progress is {spec!r}: not megatron-log, a regex or a file",
+                f"progress is {spec!r}: not megatron-log, megatron-checkpoint, a regex, file or checkpoint",
                 hint="correct it in the experiment and submit again",
             )
         self._seen: Seen | None = None
         self._said: Seen | None = None
         self._said_at = time.monotonic()
         self._said_step: int | None = None
+        # What was saved before we came is no work of this attempt.
+        self._saved = self._number() if self._section == "checkpoint" else None
 
     @property
     def active(self) -> bool:
@@ -108,8 +118,7 @@ class Watcher:
         elapsed = now - self._said_at
         if elapsed < self._interval and not final:
             return None
-        if self._file is not None:
-            self._read_file(self._file)
+        self._seen = self._number() or self._seen
         if self._seen is None or self._seen == self._said:
             return None
         done = self._seen.step - (self._said_step if self._said_step is not None else self._seen.step)
@@ -119,15 +128,29 @@ class Watcher:
             "step": self._seen.step,
             "loss": self._seen.loss,
             "tokens": None,
-            "section": "step",
+            "section": self._section,
             "steps_per_s": rate,
         }
 
-    def _read_file(self, path: Path) -> None:
+    def saved(self) -> dict[str, Any] | None:
+        """Payload of a ``checkpoint.committed`` event when there is a new checkpoint since the last call."""
+        if self._section != "checkpoint" or self._file is None:
+            return None
+        seen = self._number()
+        if seen is None or seen == self._saved:
+            return None
+        self._saved = seen
+        path = str(self._file.parent)
+        return {"step": seen.step, "path": path, "bytes": None, "seconds": None, "source": self._file.name}
+
+    def _number(self) -> Seen | None:
+        """The first number in the file."""
+        if self._file is None:
+            return None
         try:
-            with path.open("rb") as stream:
-                match = re.search(r"(?P<step>\d+)", stream.read(256).decode("utf-8", "replace"))
+            with self._file.open("rb") as stream:
+                text = stream.read(256).decode("utf-8", "replace")
         except OSError:
-            return  # not written yet
-        if match is not None:
-            self._seen = read_match(match)
+            return None  # not written yet
+        match = re.search(r"(?P<step>\d+)", text)
+        return read_match(match) if match is not None else None

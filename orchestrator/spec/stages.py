@@ -219,18 +219,25 @@ def _signal(value: str) -> str:
 
 
 class Progress(Model):
-    """Where the step a command is at can be read: one of the three."""
+    """Where the step a command is at can be read: one of the four."""
 
     regex: Text | None = Field(
         default=None, description="Matched against each line of output; its group `step` (and `loss`) counts."
     )
-    format: Literal["megatron-log"] | None = Field(default=None, description="Lines of a known program.")
+    format: Literal["megatron-log", "megatron-checkpoint"] | None = Field(
+        default=None, description="Lines of a known program, or its checkpoints in {checkpoint_dir}."
+    )
     file: Text | None = Field(default=None, description="A file with a number in it.")
+    checkpoint: Text | None = Field(
+        default=None,
+        description="A directory of Megatron checkpoints: its latest_checkpointed_iteration.txt is read.",
+    )
 
     @model_validator(mode="after")
     def _one_of_them(self) -> Progress:
-        if sum(given is not None for given in (self.regex, self.file, self.format)) != 1:
-            raise ValueError("needs one of regex, file and format")
+        ways = (self.regex, self.file, self.format, self.checkpoint)
+        if sum(given is not None for given in ways) != 1:
+            raise ValueError("needs one of regex, file, checkpoint and format")
         if self.regex is not None:
             try:
                 groups = re.compile(self.regex).groupindex
@@ -246,12 +253,13 @@ def _progress(value: Any) -> Any:
     """One text alone is a format, ``file:PATH`` or a regular expression."""
     if not isinstance(value, str):
         return value
-    if value == "megatron-log":
+    if value in ("megatron-log", "megatron-checkpoint"):
         return {"format": value}
     if value.startswith("file:"):
         return {"file": value.removeprefix("file:")}
     if value.isidentifier() or set(value) <= set("abcdefghijklmnopqrstuvwxyz-_"):
-        raise ValueError(f"{value!r} is unknown; expected megatron-log, {{regex: …}} or {{file: …}}")
+        expected = "megatron-log, megatron-checkpoint, {regex: …}, {file: …} or {checkpoint: …}"
+        raise ValueError(f"{value!r} is unknown; expected {expected}")
     return {"regex": value}
 
 
@@ -268,7 +276,8 @@ class CommandStage(StageBase):
     )
     progress: Annotated[Progress | None, BeforeValidator(_progress)] = Field(
         default=None,
-        description="Where to read steps: megatron-log, {regex: …} or {file: …}. "
+        description="Where to read steps: megatron-log, megatron-checkpoint, {regex: …}, {file: …} or "
+        "{checkpoint: …}. "
         "null: only from the client in the program.",
     )
     stop_signal: Annotated[str, AfterValidator(_signal)] = Field(

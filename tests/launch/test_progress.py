@@ -53,6 +53,39 @@ def test_a_file(tmp_path: Path) -> None:
     assert word is not None and word["step"] == 41
 
 
+@pytest.mark.parametrize("spec", ["megatron-checkpoint", {"checkpoint": "{checkpoint_dir}"}])
+def test_megatron_checkpoints(tmp_path: Path, spec: Any) -> None:
+    directory = tmp_path / "{checkpoint_dir}"
+    directory.mkdir()
+    tracker = directory / "latest_checkpointed_iteration.txt"
+    tracker.write_text("100")
+    it = watcher(spec, tmp_path)
+    assert it.active and it.saved() is None, "it was there before"
+    word = it.due()
+    assert word is not None and (word["step"], word["section"]) == (100, "checkpoint")
+    for torn in ("", "release"):
+        tracker.write_text(torn)
+        assert (it.saved(), it.due()) == (None, None)
+    tracker.write_text("200\n")
+    saved, word = it.saved(), it.due()
+    assert saved is not None and (saved["step"], saved["path"]) == (200, str(directory))
+    assert word is not None and word["step"] == 200 and it.saved() is None
+
+
+def test_the_first_checkpoint_is_one(tmp_path: Path) -> None:
+    it = watcher({"checkpoint": "."}, tmp_path)
+    assert it.saved() is None
+    (tmp_path / "latest_checkpointed_iteration.txt").write_text("5")
+    saved = it.saved()
+    assert saved is not None and saved["step"] == 5
+
+
+def test_other_progress_tells_of_no_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "step.txt").write_text("41")
+    it = watcher({"file": "step.txt"}, tmp_path)
+    assert it.due() is not None and it.saved() is None
+
+
 def test_it_is_said_at_most_every_interval() -> None:
     it = Watcher("megatron-log", resolve=Path, interval_s=1000.0)
     it.line(b" iteration 1/ 2 |")
