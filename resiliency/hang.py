@@ -174,12 +174,18 @@ def _stall(late: Sequence[RankView], limits: Mapping[int, float], *, everyone: b
 
 _GONE: Final = frozenset({"", "Z", "X", "x"})
 _STOPPED: Final = frozenset({"T", "t"})
+_WEAK: Final = 0.6
 
 
-def culprits(views: Sequence[RankView], expected: Mapping[int, str] | None = None) -> list[Culprit]:
+def culprits(
+    views: Sequence[RankView],
+    expected: Mapping[int, str] | None = None,
+    frames: Mapping[int, str] | None = None,
+) -> list[Culprit]:
     """Who holds the others up, the most likely first; empty when nobody stands out.
 
-    ``expected``: rank → node of all ranks; one that has no record never got as far as the others.
+    ``expected``: rank → node of all ranks; one that has no record never got as far as the others. ``frames``:
+    rank → innermost frame of its stack, once they are gathered; they speak where records are weak.
     """
     certain = [
         *(Culprit(o.rank, o.node, "is dead", 0.99) for o in views if o.state in _GONE),
@@ -201,7 +207,12 @@ def culprits(views: Sequence[RankView], expected: Mapping[int, str] | None = Non
         return [Culprit(views[0].rank, views[0].node, "is the only rank", 0.9)]
     found, why, confidence = _suspects(views)
     if 2 * len(found) > len(views):
-        return []
+        found, confidence = [], 0.0
+    if frames and confidence <= _WEAK:
+        odd, common = _odd(views, lambda one: frames.get(one.rank, ""))
+        if odd and common:
+            found, confidence = odd, 0.7
+            why = lambda one: f"is in {frames.get(one.rank) or '?'}, the others in {common}"  # noqa: E731
     found = sorted(found, key=lambda one: (one.collectives, -one.age_s, one.rank))
     return [Culprit(one.rank, one.node, why(one), confidence / len(found)) for one in found]
 

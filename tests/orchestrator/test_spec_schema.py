@@ -57,6 +57,8 @@ def test_a_command_is_words_and_no_shell(run: object, words: list[str]) -> None:
     ("given", "kept"),
     [
         ("megatron-log", {"format": "megatron-log"}),
+        ("megatron-checkpoint", {"format": "megatron-checkpoint"}),
+        ({"checkpoint": "/ckpt"}, {"checkpoint": "/ckpt"}),
         ("file:out/step", {"file": "out/step"}),
         ({"file": "out/step"}, {"file": "out/step"}),
         (r"step (?P<step>\d+)", {"regex": r"step (?P<step>\d+)"}),

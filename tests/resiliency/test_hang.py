@@ -189,6 +189,17 @@ def test_without_marked_collectives_there_are_weaker_signs(more: dict[str, Any],
     assert found is not None and found.rank == 2 and why in found.why and found.confidence <= 0.6
 
 
+def test_stacks_speak_where_records_are_weak() -> None:
+    frames = dict.fromkeys(range(8), "all_reduce (distributed_c10d.py:2810)") | {3: "tokenize (data.py:7)"}
+    alike = ranks(in_collective=False)
+    [found] = culprits(alike, frames=frames)
+    assert found.rank == 3 and found.why.startswith("is in tokenize (data.py:7), the others in all_reduce")
+    assert culprits(with_(alike, 2, state="R"), frames=frames)[0].rank == 3
+    assert culprits(with_(ranks(), 2, in_collective=False), frames=frames)[0].rank == 2
+    assert culprits(alike, frames=dict.fromkeys(range(8), "all_reduce")) == []
+    assert culprits(alike, frames={3: "tokenize"}) == []
+
+
 def test_where_all_are_alike_nobody_is_named() -> None:
     assert culprits(ranks()) == []
     assert culprits(ranks(in_collective=False)) == []
