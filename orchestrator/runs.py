@@ -13,7 +13,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -74,9 +74,17 @@ def new_run_id(name: str, now: float) -> str:
     return f"{name}-{stamp}-{secrets.token_hex(2)}"
 
 
-def create_run(home: Home, record: RunRecord, text: str, *, runs_root: Path) -> Run:
+def create_run(
+    home: Home,
+    record: RunRecord,
+    text: str,
+    *,
+    runs_root: Path,
+    amend: Callable[[contract.RunPaths, Path], None] | None = None,
+) -> Run:
     """Make the run directory of ``record`` below ``runs_root``; ``text``: the user's file.
 
+    ``amend`` (a rehearsal's plan) gets the directory while nothing can start in it yet, and its final path.
     Raises StorageError (unwritable, full) with nothing left behind but a hidden directory.
     """
     home.ensure()
@@ -100,6 +108,8 @@ def create_run(home: Home, record: RunRecord, text: str, *, runs_root: Path) -> 
             config = json.dumps(stage.stage_config, indent=1, sort_keys=True)
             durable.write_plain(paths.stage_config(stage.name), config + "\n")
         durable.write_plain(paths.experiment, text)
+        if amend is not None:
+            amend(paths, final)
         durable.write_atomic(paths.run_json, record.to_json() + "\n")
         _share(building, record.group, mode)
         point("run.before_rename")

@@ -16,6 +16,7 @@ VERBS = {
     "Credentials are redacted.",
     "cancel": "Cancel a run: queued and running jobs end, nothing further is submitted.",
     "resume": "Go on: stages that stopped, were held or cancelled get fresh budgets and new links.",
+    "drill": "Rehearse failures: run an experiment, harm it on purpose, and tell how it came through.",
     "tick": "Observe the scheduler, record what changed, and submit, cancel or stop what follows from it.",
     "doctor": "Check this machine and cluster: partitions, limits, preemption, accounting, file systems, "
     "versions.",

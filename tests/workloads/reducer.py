@@ -1,0 +1,213 @@
+"""A small training program for rehearsals: ranks that need each other at every step, without torch.
+
+Its "model" is a few numbers; the loss of a step depends on every step before it and on all ranks, so
+that a step left out, done twice or done with the wrong state shows in each later loss. Ranks meet through
+rank 0 by TCP; a rank that dies ends the others, as gloo does, and one that stands still makes them wait.
+Reports, heartbeats, checkpoints (sealed and renamed, verified before use), metrics and exit codes are those of
+a real program. ``reducer.py --steps N --every K --step-s S --stage-dir DIR``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import struct
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from resiliency import artifact, contract, exitcodes, faults
+from resiliency.workload import Workload
+
+WIDTH = 64
+RECORD = struct.Struct(f"<{WIDTH}d")
+
+
+class Group:
+    """Sums vectors over all ranks, and agrees on flags. Rank 0 is the hub."""
+
+    def __init__(self, rank: int, world: int) -> None:
+        self.rank, self.world = rank, world
+        self.peers: list[socket.socket] = []
+        if world == 1:
+            return
+        address = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+        if rank == 0:
+            with socket.create_server(address, backlog=world) as door:
+                self.peers = [door.accept()[0] for _ in range(world - 1)]
+            return
+        end = time.monotonic() + 60
+        while True:
+            try:
+                self.peers = [socket.create_connection(address, timeout=5)]
+                self.peers[0].settimeout(None)
+                return
+            except OSError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.05)
+
+    def sum(self, vector: list[float]) -> list[float]:
+        """In the order of ranks, so that the result is the same to the last digit each time."""
+        if self.world == 1:
+            return vector
+        if self.rank:
+            self.peers[0].sendall(struct.pack("<i", self.rank) + RECORD.pack(*vector))
+            return list(RECORD.unpack(self._read(self.peers[0], RECORD.size)))
+        parts = {0: vector}
+        for peer in self.peers:
+            data = self._read(peer, 4 + RECORD.size)
+            parts[struct.unpack("<i", data[:4])[0]] = list(RECORD.unpack(data[4:]))
+        total = [0.0] * WIDTH
+        for rank in sorted(parts):
+            total = [a + b for a, b in zip(total, parts[rank], strict=True)]
+        for peer in self.peers:
+            peer.sendall(RECORD.pack(*total))
+        return total
+
+    @staticmethod
+    def _read(peer: socket.socket, count: int) -> bytes:
+        data = b""
+        while len(data) < count:
+            more = peer.recv(count - len(data))
+            if not more:
+                raise ConnectionError("Connection closed by peer")
+            data += more
+        return data
+
+
+def sample(step: int, rank: int) -> list[float]:
+    """This rank's batch of this step."""
+    digest = hashlib.shake_128(f"{step}.{rank}".encode()).digest(4 * WIDTH)
+    return [value / 2**32 for value in struct.unpack(f"<{WIDTH}I", digest)]
+
+
+class Checkpoints:
+    """Sealed directories, the newest that verifies wins. Rank 0 writes, everybody reads."""
+
+    def __init__(self, root: Path, work: Workload) -> None:
+        self.root, self.work = root, work
+
+    def save(self, step: int, weights: list[float]) -> None:
+        began = time.monotonic()
+        aside = self.root / f".saving-{step}"
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir(parents=True)
+        faults.at_point("checkpoint.write")
+        (aside / "weights.json").write_text(json.dumps(weights))
+        artifact.seal(aside, "checkpoint", {"step": step})
+        faults.at_point("checkpoint.commit")
+        final = self.root / f"iter_{step:07d}"
+        if final.exists():
+            shutil.rmtree(final)
+        os.rename(aside, final)
+        seconds = time.monotonic() - began
+        self.work.event("checkpoint.committed", step=step, path=str(final), bytes=1, seconds=seconds)
+        for _, path in self.found()[3:]:
+            shutil.rmtree(path)
+
+    def found(self) -> list[tuple[int, Path]]:
+        if not self.root.is_dir():
+            return []
+        names = ((re.fullmatch(r"iter_(\d+)", path.name), path) for path in self.root.iterdir())
+        return sorted(((int(match[1]), path) for match, path in names if match), reverse=True)
+
+    def newest(self, rank: int) -> tuple[int, list[float]]:
+        for step, path in self.found():
+            problems = artifact.faults(path, kind="checkpoint")
+            if not problems:
+                return step, json.loads((path / "weights.json").read_text())
+            if rank == 0:
+                os.rename(path, path.with_name(f"{path.name}.corrupt"))
+                self.work.event("checkpoint.quarantined", path=str(path), reason=problems[0])
+        return 0, [0.0] * WIDTH
+
+
+def train(args: argparse.Namespace, work: Workload, group: Group) -> int:
+    rank = group.rank
+    checkpoints = Checkpoints(args.stage_dir / "checkpoints", work)
+    with work.section("load"):
+        step, weights = checkpoints.newest(rank)
+        # Rank 0 may have set one aside that another rank has read: all go on from rank 0's.
+        start = group.sum([float(step) if rank == 0 else 0.0, *[0.0] * (WIDTH - 1)])
+        weights = group.sum(weights if rank == 0 else [0.0] * WIDTH)
+        step = int(start[0])
+    attempt = re.sub(r"[^A-Za-z0-9_.-]+", "-", work.attempt or "by-hand")
+    log: Any = contextlib.nullcontext()
+    if rank == 0:
+        work.event("workload.resumed", step=step, checkpoint=str(args.stage_dir))
+        (args.stage_dir / "metrics").mkdir(exist_ok=True)
+        log = (args.stage_dir / "metrics" / f"train-{attempt}.jsonl").open("a", buffering=1)
+    print(f"rank {rank}: from step {step}", flush=True)
+    with log:
+        while step < args.steps:
+            faults.at_step(step + 1, rank)
+            began = time.monotonic()
+            gradient = [w * 0.1 + x for w, x in zip(weights, sample(step + 1, rank), strict=True)]
+            time.sleep(max(0.0, args.step_s - (time.monotonic() - began)))
+            # The last two places carry the loss and the wish to stop.
+            mine = faults.loss(sum(gradient))
+            with work.collective():
+                told = group.sum([*gradient[:-2], mine, float(work.should_stop())])
+            loss, stop = told[-2], told[-1] > 0
+            if loss != loss:
+                work.error("numeric", f"the loss is {loss} at step {step + 1}", "look at the samples")
+                return exitcodes.RESULT_REJECTED
+            weights = [w - 0.01 * g / group.world for w, g in zip(weights, told, strict=True)]
+            weights[-1] = 0.0
+            step += 1
+            work.report(step=step, loss=loss, section="step")
+            if rank == 0:
+                log.write(json.dumps({"step": step, "loss": loss, "time": round(time.time(), 3)}) + "\n")
+            last = step == args.steps
+            if rank == 0 and (step % args.every == 0 or last or stop):
+                with work.section("checkpoint"):
+                    checkpoints.save(step, weights)
+            if stop and not last:
+                group.sum([0.0] * WIDTH)  # nobody leaves before rank 0 has saved
+                return exitcodes.PROGRESS_MADE
+    group.sum([0.0] * WIDTH)
+    return exitcodes.COMPLETE
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--every", type=int, default=10)
+    parser.add_argument("--step-s", type=float, default=0.05)
+    parser.add_argument("--stage-dir", type=Path, required=True)
+    args = parser.parse_args()
+    # Slurm's TERM goes to every process of a step; what counts here is the stop file, a step later.
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    work = Workload.from_env()
+    group = Group(int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")))
+    try:
+        code = train(args, work, group)
+    except OSError as error:
+        # A plain command has no shim that would tell what it died of.
+        category = "storage_full" if error.errno == 28 else "comm_timeout"
+        if not isinstance(error, ConnectionError):
+            work.error(category, str(error))
+        raise
+    except MemoryError as error:
+        work.error("host_oom", str(error))
+        raise
+    work.close()
+    if code == exitcodes.COMPLETE and group.rank == 0:
+        final = contract.RunPaths(Path(os.environ["TRAINMASTER_RUN_DIR"])).artifact(
+            os.environ["TRAINMASTER_STAGE"]
+        )
+        final.mkdir(exist_ok=True)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
