@@ -54,7 +54,7 @@ class World:
                     warnings.simplefilter("ignore")
                     try:
                         importlib.import_module(name)
-                    except Exception as error:  # whatever it is, the program will say it itself
+                    except (Exception, SystemExit) as error:  # the program will say it itself
                         print(
                             f"trainmaster: warm: {name} cannot be imported: {type(error).__name__}: {error}",
                             file=sys.stderr, flush=True,
@@ -149,6 +149,19 @@ def _settle(request: Request, fds: Sequence[int], server: int) -> None:
         os.dup2(fd, target)
     os.umask(request.umask)
     os.chdir(request.cwd)
+
+
+def title(request: Request) -> None:
+    """Be shown by ps as what it is: written over the server's own words, padded with blanks for this."""
+    words = [os.fsencode(sys.executable), *map(os.fsencode, request.argv)]
+    with open("/proc/self/stat", "rb") as file:
+        fields = file.read().rpartition(b")")[2].split()
+    start, end = int(fields[45]), int(fields[46])  # arg_start and arg_end, proc(5)
+    room = end - start
+    if start and room > 1:
+        # The last byte stays NUL: otherwise the kernel takes what follows for a part of it.
+        text = (b"\0".join(words) + b"\0")[: room - 1].ljust(room, b"\0")
+        ctypes.memmove(start, text, room)
 
 
 def _reseed(request: Request) -> None:

@@ -143,16 +143,31 @@ def _exit_code(value: object) -> int:
 
 def _main(target: list[str]) -> None:
     """``-m module args`` or ``script.py args`` as ``__main__``, in this process."""
-    import runpy
-
     if target[0] == "-m":
+        import runpy
+
         sys.argv = target[1:]
         sys.modules.pop(target[1], None)  # imported ahead: it must run as __main__ all the same
         runpy.run_module(target[1], run_name="__main__", alter_sys=True)
-    else:
-        sys.argv = target
-        sys.path.insert(0, os.path.dirname(os.path.abspath(target[0])))
+        return
+    path = os.path.abspath(target[0])
+    sys.argv = target
+    sys.path.insert(0, os.path.dirname(path))
+    if not os.path.isfile(path):
+        import runpy
+
         runpy.run_path(target[0], run_name="__main__")
+        return
+    from importlib.machinery import SourceFileLoader
+
+    # As the interpreter does: absolute in __file__, as it was given in sys.argv (runpy has one for both).
+    loader = SourceFileLoader("__main__", path)
+    module = type(sys)("__main__")
+    module.__file__, module.__loader__ = path, loader
+    with open(path, "rb") as file:
+        code = loader.source_to_code(file.read(), path)
+    sys.modules["__main__"] = module
+    exec(code, module.__dict__)  # noqa: S102
 
 
 def _run_python(target: list[str]) -> int:

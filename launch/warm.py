@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 _IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _REQUEST_S = 2.0
+#: Blanks that nobody sees in the process list, where forks write what they run.
+_ROOM = " " * 1500
 
 
 # -- the agent's side --------------------------------------------------------------------------
@@ -62,7 +64,7 @@ def start(
     """
     from .processes import child_hook
 
-    argv = [python, os.path.abspath(__file__), "--socket", str(socket), "--modules", ",".join(modules)]
+    argv = [python, os.path.abspath(__file__), "--socket", str(socket), "--modules", ",".join(modules), _ROOM]
     return subprocess.Popen(
         argv,
         env=dict(env),
@@ -94,13 +96,48 @@ def wait_ready(socket: Path, timeout: float, server: subprocess.Popen[bytes] | N
 # -- the server --------------------------------------------------------------------------------
 
 
+class Asker:
+    """A shim that was greeted: what it has said so far, and until when it may go on."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection, self.until = connection, time.monotonic() + _REQUEST_S
+        self._heard, self._fds = b"", list[int]()
+
+    def hear(self) -> handover.Request | None:
+        """Read what is there; the request once it is complete. Raises ValueError for nonsense, OSError."""
+        more, fds, _, _ = socket.recv_fds(self.connection, 1 << 16, 3)
+        self._fds += fds
+        if not more:
+            raise ConnectionResetError("it left")
+        self._heard += more
+        head, found, body = self._heard.partition(b"\n")
+        if len(head) > 20 or (found and not head.isdigit()):
+            raise ValueError("not a request")
+        size = int(head) if found else 0
+        if size > handover.MOST_BYTES or len(body) > size:
+            raise ValueError("not a request")
+        if not found or len(body) < size:
+            return None
+        if len(self._fds) != 3:
+            raise ValueError("a request without its streams")
+        return handover.Request.decode(body)
+
+    @property
+    def streams(self) -> list[int]:
+        return self._fds
+
+    def close_streams(self) -> None:
+        while self._fds:
+            os.close(self._fds.pop())
+
+
 class Server:
     """Forks on request, watches its children and those who asked for them."""
 
     def __init__(self, listener: socket.socket, world: becoming.World) -> None:
         self._listener, self._world = listener, world
         self._children: dict[int, socket.socket] = {}  # pid → its shim's connection
-        self._asking: dict[socket.socket, float] = {}  # greeted, has not asked yet; until when
+        self._askers: list[Asker] = []
         self._selector = selectors.DefaultSelector()
         self._wake, self._waker = socket.socketpair()
         for end in (self._wake, self._waker, listener):
@@ -113,7 +150,8 @@ class Server:
     def serve(self) -> tuple[handover.Request, int]:
         """Returns in the forked children only: what to become, and the process id of the shim."""
         while True:
-            ready = [key.fileobj for key, _ in self._selector.select(self._patience())]
+            timeout = _REQUEST_S if self._askers else None
+            ready = [key.fileobj for key, _ in self._selector.select(timeout)]
             if self._listener in ready:
                 self._greet()
             if self._wake in ready:
@@ -123,17 +161,15 @@ class Server:
             for pid, connection in list(self._children.items()):
                 if connection in ready:
                     self._shim_gone(pid, connection)
-            for connection in list(self._asking):
-                if connection in ready:
-                    job = self._answer(connection)
+            for asker in list(self._askers):
+                if asker.connection in ready:
+                    job = self._listen_to(asker)
                     if job is not None:
                         return job
-                    break  # one fork at a time: others that came in between are greeted first
-                if time.monotonic() > self._asking[connection]:
-                    self._drop(connection)
-
-    def _patience(self) -> float | None:
-        return _REQUEST_S if self._asking else None
+                    if asker not in self._askers:
+                        break  # one fork at a time: others that came in between are greeted first
+                elif time.monotonic() > asker.until:
+                    self._drop(asker)
 
     def _greet(self) -> None:
         while True:
@@ -141,89 +177,67 @@ class Server:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
+            connection.setblocking(False)
             if handover.peer_uid(connection) != os.geteuid():
                 connection.close()
                 continue
-            connection.settimeout(_REQUEST_S)
-            self._asking[connection] = time.monotonic() + _REQUEST_S
+            self._askers.append(Asker(connection))
             self._selector.register(connection, selectors.EVENT_READ)
             self._say(connection, "hello")
 
     def _say(self, connection: socket.socket, words: str) -> None:
+        """A short line; the other end reads, or is not worth waiting for."""
         with contextlib.suppress(OSError):
             connection.sendall(words.replace("\n", " ").encode() + b"\n")
 
-    def _drop(self, connection: socket.socket) -> None:
-        self._asking.pop(connection, None)
-        with contextlib.suppress(KeyError):
-            self._selector.unregister(connection)
-        connection.close()
+    def _drop(self, asker: Asker) -> None:
+        self._askers.remove(asker)
+        self._selector.unregister(asker.connection)
+        asker.connection.close()
+        asker.close_streams()
 
-    def _answer(self, connection: socket.socket) -> tuple[handover.Request, int] | None:
-        """Fork for one request; not None in the child."""
-        fds: list[int] = []
+    def _listen_to(self, asker: Asker) -> tuple[handover.Request, int] | None:
+        """Fork once its request is complete; not None in the child."""
+        connection = asker.connection
         try:
-            request = self._receive(connection, fds)
+            request = asker.hear()
             if request is None:
-                self._drop(connection)
                 return None
             reason = self._world.differs(request)
             if reason:
-                self._say(connection, f"cold {reason}")
-                self._drop(connection)
-                return None
+                raise ValueError(reason)
             shim = handover.peer_pid(connection)
             server = os.getpid()
             sys.stdout.flush()
             sys.stderr.flush()
             pid = os.fork()
-            if pid == 0:
-                self._forget()
-                becoming.settle(request, fds, server)  # does not return if it fails
-                return request, shim
-        except (OSError, ValueError) as error:
-            self._say(connection, f"cold {type(error).__name__}: {error}")
-            self._drop(connection)
+        except BlockingIOError:
             return None
-        finally:
-            for fd in fds:
-                os.close(fd)
-        del self._asking[connection]
+        except (OSError, ValueError) as error:
+            self._say(connection, f"cold {error}")
+            self._drop(asker)
+            return None
+        if pid == 0:
+            self._forget(asker)
+            becoming.settle(request, asker.streams, server)  # does not return if it fails
+            asker.close_streams()
+            return request, shim
+        self._askers.remove(asker)
+        asker.close_streams()
         self._children[pid] = connection
         self._say(connection, f"pid {pid}")
         return None
 
-    def _receive(self, connection: socket.socket, fds: list[int]) -> handover.Request | None:
-        """The request and the three descriptors that come with it; None if the shim left."""
-        first, got, _, _ = socket.recv_fds(connection, 1, 3)
-        fds += got
-        if not first:
-            return None
-        head, body = first, b""
-        while b"\n" not in head:
-            more = connection.recv(4096)
-            if not more or len(head) > 4096 + 16:
-                return None
-            head += more
-        length, _, body = head.partition(b"\n")
-        size = int(length)
-        if not 0 < size <= handover.MOST_BYTES or len(fds) != 3:
-            raise ValueError("not a request")
-        while len(body) < size:
-            more = connection.recv(1 << 16)
-            if not more:
-                return None
-            body += more
-        return handover.Request.decode(body)
-
-    def _forget(self) -> None:
-        """In a child: nothing of the server's may stay open, or ends would not be seen."""
+    def _forget(self, mine: Asker) -> None:
+        """In a child: nothing of the server's or another's may stay open, or ends would not be seen."""
         signal.set_wakeup_fd(-1)
         self._selector.close()
-        for one in (self._listener, self._wake, self._waker, *self._asking, *self._children.values()):
+        asking = [asker.connection for asker in self._askers]
+        for one in (self._listener, self._wake, self._waker, *asking, *self._children.values()):
             one.close()
-        self._asking.clear()
-        self._children.clear()
+        for asker in self._askers:
+            if asker is not mine:
+                asker.close_streams()
 
     def _shim_gone(self, pid: int, connection: socket.socket) -> None:
         """Its shim was killed, or it talks out of turn: what it asked for ends with it."""
@@ -271,6 +285,7 @@ def main() -> NoReturn:
     parser.add_argument("--socket", required=True)
     parser.add_argument("--modules", default="", help="names with commas between")
     parser.add_argument("--left-out", default="")
+    parser.add_argument("room", nargs="?", help="blanks, to be written over by the forks' own words")
     given = parser.parse_args()
     began = time.monotonic()
     world = becoming.World()
@@ -280,7 +295,15 @@ def main() -> NoReturn:
     if offender is not None:
         left_out.add(offender[0])
         print(f"trainmaster: warm: without {offender[0]}: {offender[1]}", file=sys.stderr, flush=True)
-        again = ["--socket", given.socket, "--modules", given.modules, "--left-out", ",".join(left_out)]
+        again = [
+            "--socket",
+            given.socket,
+            "--modules",
+            given.modules,
+            "--left-out",
+            ",".join(left_out),
+            _ROOM,
+        ]
         os.execve(sys.executable, [sys.executable, os.path.abspath(__file__), *again], world.own)
     gc.collect()
     gc.freeze()  # so that collections in the children do not copy what is shared
@@ -295,6 +318,7 @@ def main() -> NoReturn:
     )  # fmt: skip
     request, shim = Server(listener, world).serve()
     world.restore(request)
+    becoming.title(request)
     sys.exit(_rank.run_in_place(request.mode, request.argv, {"shim": shim}))
 
 
