@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,15 @@ from hypothesis import strategies as st
 
 from launch.config import StageConfig, read_stage_config
 from launch.placeholders import fill
-from launch.roles import Place, Process, build, choose_launcher, role_environment
+from launch.roles import (
+    Place,
+    Process,
+    build,
+    choose_launcher,
+    role_environment,
+    warm_environment,
+    warm_modules,
+)
 
 from .conftest import ROOT, RunDir
 
@@ -85,6 +96,123 @@ def test_launchers_meet_at_the_first_node_and_survive_a_step_wide_term(
     assert option("--rdzv-id") == "local-1.0-0"
     assert only.rank is None and signal.SIGTERM in only.ignore
     assert "--launched" in argv[argv.index("--no-python") :]
+
+
+def test_the_world_of_a_cycle_may_be_smaller_than_the_stages(run_dir: RunDir) -> None:
+    it = config(run_dir, program=["-m", "x"], nodes=3, ranks_per_node=2, launcher="none")
+    place = Place("n1", 1, 2, "127.0.0.1", 23456)
+    ranks = build(it, place, {}, run_dir=run_dir.root, link=2, local_dir=run_dir.root)
+    assert [(p.rank, p.env["WORLD_SIZE"]) for p in ranks] == [(2, "4"), (3, "4")]
+    it = config(run_dir, program=["-m", "x"], nodes=3, ranks_per_node=2, launcher="torchrun")
+    (only,) = build(it, place, {}, run_dir=run_dir.root, link=2, local_dir=run_dir.root)
+    assert only.argv[list(only.argv).index("--nnodes") + 1] == "2"
+
+
+def test_each_cycle_has_a_rendezvous_of_its_own(run_dir: RunDir) -> None:
+    it = config(run_dir, program=["-m", "x"], nodes=2, launcher="torchrun")
+
+    def identity(cycle: str) -> str:
+        env = {"TRAINMASTER_ATTEMPT": "local/1.0", "TRAINMASTER_CYCLE": cycle}
+        place = Place("n0", 0, 2, "127.0.0.1", 23456)
+        (only,) = build(it, place, env, run_dir=run_dir.root, link=1, local_dir=run_dir.root)
+        return str(only.argv[list(only.argv).index("--rdzv-id") + 1])
+
+    assert (identity("0"), identity("4")) == ("local-1.0-0", "local-1.0-4")
+
+
+@pytest.mark.parametrize(
+    ("kind", "hang", "seconds"),
+    [
+        ("pretrain", {}, 2700),
+        ("pretrain", {"floor": 30, "first": 100}, 300),
+        ("pretrain", {"detect": False}, None),
+        ("command", {}, None),
+    ],
+)
+def test_nvrx_looks_for_hangs_long_after_us_or_not_at_all(
+    run_dir: RunDir, kind: str, hang: dict[str, Any], seconds: float | None
+) -> None:
+    it = config(
+        run_dir,
+        kind=kind,
+        program=["-m", "x"],
+        ranks_per_node=2,
+        launcher="ft_launcher",
+        recovery={"hang": hang},
+    )
+    processes(run_dir, it)
+    found = json.loads((run_dir.root / "ft.yaml").read_text())["fault_tolerance"]
+    assert found["rank_heartbeat_timeout"] == found["initial_rank_heartbeat_timeout"] == seconds
+
+
+# -- warm --------------------------------------------------------------------------------------
+
+
+def warm_argv(run_dir: RunDir, it: StageConfig, **env: str) -> list[str]:
+    place = Place("n0", 0, it.launch.nodes, "127.0.0.1", 23456)
+    found = build(
+        it, place, {"TRAINMASTER_WARM": "/s", **env}, run_dir=run_dir.root, link=1, local_dir=run_dir.root
+    )
+    return list(found[0].argv)
+
+
+def test_with_a_warm_server_launcher_and_ranks_ask_it(run_dir: RunDir) -> None:
+    it = config(run_dir, program=["-m", "x"], ranks_per_node=2, launcher="torchrun", warm=["y"])
+    argv = warm_argv(run_dir, it)
+    cut = argv.index("--no-python")
+    assert argv[1:3] == argv[cut + 2 : cut + 4] == ["-I", "-S"]
+    assert argv[: argv.index("--")].count("--warm") == argv[cut:].count("--warm") == 1
+    assert argv[argv.index("--") + 1 :][:2] == ["-m", "torch.distributed.run"]
+    assert warm_modules(it) == ["torch.distributed.run", "y"]
+
+
+def test_a_single_rank_of_a_program_asks_it_too(run_dir: RunDir) -> None:
+    it = config(run_dir, program=["-m", "x"], warm=["y"])
+    assert "--warm" in warm_argv(run_dir, it) and warm_modules(it) == ["y"]
+    assert "--warm" not in processes(run_dir, it)[0].argv
+
+
+def test_in_a_container_nothing_is_warm(run_dir: RunDir) -> None:
+    container = {"runtime": "apptainer", "image": "train.sif"}
+    it = config(run_dir, program=["-m", "x"], warm=["y"], launcher="torchrun", container=container)
+    assert "--warm" not in warm_argv(run_dir, it) and warm_modules(it) == []
+
+
+def test_what_needs_no_imports_needs_no_server(run_dir: RunDir) -> None:
+    assert warm_modules(config(run_dir, argv=["true"])) == []
+
+
+def test_a_command_is_warm_if_its_python_is_the_servers(run_dir: RunDir, tmp_path: Path) -> None:
+    other = tmp_path / "bin" / "python"  # the same interpreter in another environment
+    other.parent.mkdir()
+    other.symlink_to(os.path.realpath(sys.executable))
+    (tmp_path / "pyvenv.cfg").write_text("")
+    mine = os.path.dirname(sys.executable)
+    for command, path, listed, expected in (
+        ("python", mine, ["y"], True),
+        (sys.executable, "", ["y"], True),
+        ("python", mine, [], False),
+        ("python", str(other.parent), ["y"], False),
+        (str(other), mine, ["y"], False),
+        ("bash", "/bin", ["y"], False),
+        ("python", "/nowhere", ["y"], False),
+    ):
+        it = config(run_dir, argv=[command, "train.py"], ranks_per_node=2, launcher="torchrun", warm=listed)
+        argv = warm_argv(run_dir, it, PATH=path)
+        rank = argv[argv.index("--no-python") :]
+        assert ("--warm" in rank) == expected, (command, path, listed)
+        assert "--exec" in rank and rank[-2:] == [command, "train.py"]
+
+
+def test_the_server_has_the_ranks_variables(run_dir: RunDir) -> None:
+    it = config(run_dir, program=["-m", "x"], ranks_per_node=2, launcher="torchrun", env={"MINE": "1"})
+    base = {"PATH": "/bin", "PYTHONSAFEPATH": "1"}
+    server = warm_environment(it, base)
+    ranks = role_environment(it, base, {"TRAINMASTER_RUN": "r"})
+    (only,) = build(it, Place("n", 0, 1, "h", 1), ranks, run_dir=run_dir.root, link=1, local_dir=run_dir.root)
+    assert dict(only.env) == {**server, "TRAINMASTER_RUN": "r"}
+    assert server["OMP_NUM_THREADS"] == "1" and server["MINE"] == "1"
+    assert warm_environment(config(run_dir, argv=["x"]), {"OMP_NUM_THREADS": "5"})["OMP_NUM_THREADS"] == "5"
 
 
 def test_a_node_alone_takes_any_port(run_dir: RunDir) -> None:
