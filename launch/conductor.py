@@ -202,6 +202,7 @@ class Conductor:
         nodes = team.training
         first = team.members[nodes[0]]
         self.pulse.begin(cycle)
+        self.segment.cycle = cycle
         data = {
             "cycle": cycle,
             "nodes": list(nodes),

@@ -160,7 +160,7 @@ def _with_workload(segment: Segment, state: RunState, said: RankEnd) -> RunState
     events: list[Event] = []
     if said.category and said.failed and not (attempt and attempt.error):
         data = {"category": said.category, "message": redact(said.summary), "hint": ""}
-        segment.journal.append("workload.error", data, sync=True)
+        segment.journal.append("workload.error", data, sync=True, cycle=segment.cycle)
         events.append(_event(segment, "workload.error", data))
     if segment.config.is_command and said.code == exitcodes.PROGRESS_MADE:
         events += _command_saved(segment, stage, attempt)
@@ -190,7 +190,7 @@ def _command_saved(segment: Segment, stage: Stage, attempt: Attempt | None) -> l
     resumed = {"step": min(before, step), "checkpoint": path, "source": "exit code 75"}
     saved = {"step": step, "path": path, "bytes": None, "seconds": None, "source": "exit code 75"}
     for type_, data in (("workload.resumed", resumed), ("checkpoint.committed", saved)):
-        segment.journal.append(type_, data)
+        segment.journal.append(type_, data, cycle=segment.cycle)
         made.append(_event(segment, type_, data))
     return made
 
@@ -250,5 +250,6 @@ def _event(segment: Segment, type_: str, data: dict[str, Any]) -> Event:
         mono=time.monotonic(),
         stage=segment.config.name,
         attempt=segment.attempt,
+        cycle=segment.cycle,
         data=data,
     )

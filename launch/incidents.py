@@ -237,13 +237,12 @@ def _verdict(
 def _past(
     segment: Segment, verdict: Verdict, attempt: Attempt | None, cycle: int, step: int | None
 ) -> policy.PastAttempt:
-    saved = attempt.checkpoint_step if attempt else None
-    base = attempt.resumed_in(cycle) if attempt else None
+    known = attempt.cycles.get(cycle) if attempt else None
     return policy.PastAttempt(
         category=verdict.category,
         signature=verdict.signature,
         step=step,
-        progressed=saved is not None and saved > (base or 0),
+        progressed=known.progressed if known else False,
         node=verdict.node,
         in_job=True,
     )

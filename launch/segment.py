@@ -31,6 +31,7 @@ class Segment:
     drain_reason: str | None = None
     lost_nodes: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
+    cycle: int = 0  # the current one
     started_at: float = field(default_factory=time.time)  # Unix seconds
     startup_s: float | None = None  # what starting ranks took, once it was seen
 

@@ -195,23 +195,66 @@ def _apply_attempt(state: RunState, event: Event) -> None:
     elif kind == "duplicate.refused":
         attempt.duplicate = True
     elif kind == "workload.error":
-        if _earliest(words, kind, event):
-            attempt.error = dict(data)
+        cycle = attempt.cycle(event.cycle or 0)
+        if _earliest(cycle.words, kind, event):
+            cycle.error = dict(data)
+    elif kind in ("cycle.started", "cycle.ended", "incident", "decision"):
+        _apply_cycle(attempt, event)
     elif kind == "workload.resumed":
         step = step_of(data)
+        cycle = attempt.cycle(event.cycle or 0)
+        cycle.resumed_from = step if cycle.resumed_from is None else min(cycle.resumed_from, step)
+        cycle.step = max(cycle.step or 0, step)
         known = attempt.resumed_from
         attempt.resumed_from = step if known is None else min(known, step)
         attempt.step = max(attempt.step or 0, step)
     elif kind == "checkpoint.committed":
         step = step_of(data)
+        cycle = attempt.cycle(event.cycle or 0)
+        cycle.saved_step = max(cycle.saved_step or 0, step)
+        cycle.step = max(cycle.step or 0, step)
         attempt.checkpoint_step = max(attempt.checkpoint_step or 0, step)
         attempt.step = max(attempt.step or 0, step)
     elif kind == "progress":
         _progress(attempt, event)
 
 
+def _apply_cycle(attempt: Attempt, event: Event) -> None:
+    data, kind = event.data, event.type
+    number = event.cycle if event.cycle is not None else data.get("cycle")
+    if number is None:
+        return  # a decision on the attempt as a whole
+    cycle = attempt.cycle(int(number))
+    if kind in ("cycle.started", "cycle.ended"):
+        step = data.get("step")
+        if step is not None:
+            cycle.step = max(cycle.step or 0, step_of(data))
+            attempt.step = max(attempt.step or 0, step_of(data))
+    if not _latest(cycle.words, kind, event):
+        return
+    if kind == "cycle.started":
+        cycle.nodes = tuple(map(str, data.get("nodes") or ()))
+        cycle.spares = tuple(map(str, data.get("spares") or ()))
+        cycle.started_ts = event.ts
+    elif kind == "cycle.ended":
+        cycle.ended_ts = event.ts
+        cycle.category = str(data.get("category") or "")
+        cycle.signature = str(data.get("signature") or "")
+        cycle.reason = str(data.get("reason") or "")
+        node, rank = data.get("node"), data.get("rank")
+        cycle.node = str(node) if node else None
+        cycle.rank = int(rank) if rank is not None else None
+        cycle.continued = bool(data.get("continued"))
+    elif kind == "incident":
+        cycle.incident = dict(data)
+    else:
+        cycle.decision = dict(data)
+
+
 def _progress(attempt: Attempt, event: Event) -> None:
     step, data, words = step_of(event.data), event.data, attempt.words
+    cycle = attempt.cycle(event.cycle or 0)
+    cycle.step = max(cycle.step or 0, step)
     attempt.step = max(attempt.step or 0, step)
     attempt.last_progress_ts = max(attempt.last_progress_ts or 0.0, event.ts)
     if _latest(words, "section", event, at=step):

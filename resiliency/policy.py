@@ -7,7 +7,7 @@ names the rule that made it. ``tests/resiliency/test_policy.py`` has a row per r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .diagnosis import Verdict
 from .taxonomy import Action, Budget, category
@@ -73,6 +73,7 @@ class Decision:
     reason: str
     category: str = "unknown"
     exclude: tuple[str, ...] = ()
+    in_job: bool = False  # said of a running allocation
 
     @property
     def goes_on(self) -> bool:
@@ -89,7 +90,21 @@ class Decision:
     @property
     def stays(self) -> bool:
         """Whether the work goes on in the same allocation."""
-        return self.action in (Action.CONTINUE, Action.RESTART_IN_JOB, Action.SWAP_NODE, Action.SHRINK)
+        return self.in_job and self.action in _STAYS
+
+
+#: Actions that need nothing but the allocation there is.
+_STAYS = frozenset(
+    {
+        Action.CONTINUE,
+        Action.RESTART_IN_JOB,
+        Action.SWAP_NODE,
+        Action.SHRINK,
+        Action.ROLLBACK_CHECKPOINT,
+    }
+)
+#: A verdict this sure that names a node may keep it out of later allocations.
+SURE = 0.9
 
 
 def _trailing(history: Sequence[PastAttempt], keep: Budget) -> int:
@@ -110,7 +125,7 @@ def decide(
     row = verdict.row
 
     def say(action: Action, rule: str, reason: str) -> Decision:
-        return Decision(action, rule, reason, row.name)
+        return Decision(action, rule, reason, row.name, _excluded(verdict, action), capacity.in_job)
 
     if row.name == "healthy":
         return say(Action.NONE, "complete", "the stage is complete")
@@ -168,7 +183,49 @@ def decide(
             "budget:max-links",
             f"all {budgets.max_links} links are used and the stage is not complete",
         )
+    if capacity.in_job:
+        return say(*_in_job(verdict, capacity))
     if row.action is Action.STOP or row.action is Action.RESTART_IN_JOB:
         # Within budget: an error that looked like code may still have been the machine's.
         return say(Action.REQUEUE, f"retry:{row.name}", verdict.reason)
     return say(row.action, f"category:{row.name}", verdict.reason)
+
+
+def _in_job(verdict: Verdict, capacity: Capacity) -> tuple[Action, str, str]:
+    """What the running allocation can still do: (action, rule, reason)."""
+    row, reason = verdict.row, verdict.reason
+    if row.name == "straggler" and not capacity.spares:
+        return Action.CONTINUE, "in-job:no-spare-for-a-straggler", reason
+    if row.domain == "scheduler" and row.budget is Budget.FREE:
+        return Action.REQUEUE, f"category:{row.name}", reason
+    leave = Action.REQUEUE_EXCLUDING if row.node_fault else Action.REQUEUE
+    left = capacity.time_left_s
+    if left is not None and left <= capacity.restart_cost_s:
+        return leave, "in-job:no-time-left", f"{reason}; {left:.0f} s are left, a start needs more"
+    if row.node_fault or row.name == "straggler":
+        # Losing a node is not a failure of the work: the restarts it needs are not counted.
+        if capacity.spares:
+            return Action.SWAP_NODE, "in-job:spare", reason
+        if capacity.can_shrink:
+            return Action.SHRINK, "in-job:shrink", reason
+        return leave, "in-job:no-spare", f"{reason}; no spare node, and not allowed to go on with fewer"
+    if capacity.restarts_left <= 0:
+        return Action.REQUEUE, "in-job:no-restarts-left", f"{reason}; the restarts in the job are used up"
+    if row.action is Action.ROLLBACK_CHECKPOINT:
+        return Action.ROLLBACK_CHECKPOINT, "in-job:roll-back", reason
+    return Action.RESTART_IN_JOB, f"in-job:{row.name}", reason
+
+
+def _excluded(verdict: Verdict, action: Action) -> tuple[str, ...]:
+    """Nodes that later allocations must do without: only a fault that is provably the node's counts."""
+    leaves = action in (Action.SWAP_NODE, Action.SHRINK, Action.REQUEUE_EXCLUDING)
+    sure = verdict.row.node_fault and verdict.confidence >= SURE
+    return (verdict.node,) if leaves and sure and verdict.node else ()
+
+
+def shadowed(decision: Decision) -> Decision:
+    """What is done while decisions are only recorded: a failure ends the attempt, nothing is excluded."""
+    if not decision.stays:
+        return replace(decision, exclude=())
+    reason = f"shadow: would {decision.action.value} by {decision.rule}; {decision.reason}"
+    return replace(decision, action=Action.REQUEUE, rule="shadow", reason=reason, exclude=(), in_job=False)

@@ -55,6 +55,44 @@ class Submission:
 
 
 @dataclass
+class Cycle:
+    """One generation of ranks within an allocation. ``continued``: another one followed in it."""
+
+    number: int
+    nodes: tuple[str, ...] = ()
+    spares: tuple[str, ...] = ()
+    started_ts: float | None = None
+    ended_ts: float | None = None
+    category: str = ""
+    signature: str = ""
+    reason: str = ""
+    node: str | None = None
+    rank: int | None = None
+    continued: bool = False
+    resumed_from: int | None = None
+    saved_step: int | None = None
+    step: int | None = None
+    error: dict[str, Any] | None = None
+    incident: dict[str, Any] | None = None
+    decision: dict[str, Any] | None = None
+    words: dict[str, tuple[Any, ...]] = field(default_factory=dict, repr=False)  # folding's
+
+    @property
+    def progressed(self) -> bool:
+        return self.saved_step is not None and self.saved_step > (self.resumed_from or 0)
+
+    def past(self) -> policy.PastAttempt:
+        return policy.PastAttempt(
+            category=self.category,
+            signature=self.signature,
+            step=self.step,
+            progressed=self.progressed,
+            node=self.node,
+            in_job=True,
+        )
+
+
+@dataclass
 class Attempt:
     """One allocation of a stage (job id and restart count)."""
 
@@ -74,7 +112,7 @@ class Attempt:
     drain_reason: str | None = None
     finished: dict[str, Any] | None = None
     finished_ts: float | None = None
-    error: dict[str, Any] | None = None
+    cycles: dict[int, Cycle] = field(default_factory=dict)
     cancelled_by_us: bool = False
     duplicate: bool = False
     releases: set[float] = field(default_factory=set)
@@ -116,6 +154,26 @@ class Attempt:
     def progressed(self) -> bool:
         return self.checkpoint_step is not None and self.checkpoint_step > (self.resumed_from or 0)
 
+    def cycle(self, number: int) -> Cycle:
+        return self.cycles.setdefault(number, Cycle(number))
+
+    @property
+    def last_cycle(self) -> Cycle | None:
+        return self.cycles[max(self.cycles)] if self.cycles else None
+
+    @property
+    def error(self) -> dict[str, Any] | None:
+        """The program's own last word in the last cycle: what an earlier one died of was got over."""
+        last = self.last_cycle
+        return last.error if last else None
+
+    def error_of(self, cycle: int) -> dict[str, Any] | None:
+        return self.cycles[cycle].error if cycle in self.cycles else None
+
+    def past_cycles(self) -> list[policy.PastAttempt]:
+        """The cycles that another one followed in this allocation, oldest first."""
+        return [cycle.past() for _, cycle in sorted(self.cycles.items()) if cycle.continued]
+
     def evidence(self) -> diagnosis.AttemptEvidence:
         record, finished = self.record, self.finished or {}
         code = finished.get("exit_code")
@@ -150,13 +208,22 @@ class Attempt:
             return max(0.0, end - self.started_ts)
         return 0.0
 
+    def _last_step(self) -> int | None:
+        """Where its last cycle got to: earlier ones speak for themselves."""
+        last = self.last_cycle
+        return last.step if last and last.number > 0 and last.step is not None else self.step
+
+    def _last_progressed(self) -> bool:
+        last = self.last_cycle
+        return last.progressed if last and last.number > 0 else self.progressed
+
     def past(self) -> policy.PastAttempt:
         verdict = self.verdict()
         return policy.PastAttempt(
             category=verdict.category,
             signature=verdict.signature,
-            step=self.step,
-            progressed=self.progressed,
+            step=self._last_step(),
+            progressed=self._last_progressed(),
             worked=self.gate == "go",
             wall_s=self.wall_s(),
         )
@@ -228,16 +295,18 @@ class Stage:
         return [link for link in self.links() if self.link_live(link)]
 
     def history(self) -> list[policy.PastAttempt]:
-        """Ended attempts that count for budgets: this epoch's, without left-overs and duplicates."""
+        """What counts for budgets: this epoch's ended attempts, each after its own earlier cycles.
+
+        Left-overs and duplicates do not count.
+        """
         epoch_of = {s.token: s.epoch for s in self.submissions.values()}
-        return [
-            a.past()
-            for a in self.chain()
-            if a.ended
-            and not a.cancelled_by_us
-            and not a.duplicate
-            and epoch_of.get(a.token, self.epoch) == self.epoch
-        ]
+        found: list[policy.PastAttempt] = []
+        for a in self.chain():
+            if not a.ended or a.cancelled_by_us or a.duplicate:
+                continue
+            if epoch_of.get(a.token, self.epoch) == self.epoch:
+                found += [*a.past_cycles(), a.past()]
+        return found
 
     def last_step(self) -> int | None:
         return max((a.step for a in self.attempts.values() if a.step is not None), default=None)
