@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from resiliency import exitcodes
 from resiliency.policy import Decision
@@ -76,7 +77,7 @@ class Conductor:
                 return refused
             self._start(cycle)
             incident = self._watch()
-            ends = self._settle(incident)
+            incident, ends = self._settle(incident)
             if incident is None or self.stopping.asked:
                 incidents.over(self.segment, self.team, ends, self.pulse.step)
                 return ends
@@ -241,11 +242,11 @@ class Conductor:
             if incident is not None:
                 return incident
 
-    def _settle(self, incident: Incident | None) -> list[RankEnd]:
-        """End the cycle everywhere; how its ranks ended."""
+    def _settle(self, incident: Incident | None) -> tuple[Incident | None, list[RankEnd]]:
+        """End the cycle everywhere: what happened, as far as is known now, and how its ranks ended."""
         team, config = self.team, self.segment.config
         if incident is not None and incident.kind == "hang":
-            self._gather_evidence(incident)
+            incident = self._gather_evidence(incident)
         if not team.ended():
             launched = any(end.rank is None for end in team.ends()) or not config.is_command
             gentle = config.is_command and config.launch.launcher in ("none", "auto") and not launched
@@ -261,16 +262,20 @@ class Conductor:
         ends += [self._lost_end(member) for member in team.lost_members()]
         if incident is not None and incident.end is not None:
             ends.append(incident.end)
-        return ends
+        return incident, ends
 
-    def _gather_evidence(self, incident: Incident) -> None:
+    def _gather_evidence(self, incident: Incident) -> Incident:
         """Stacks and records of all ranks, before anything is killed."""
         directory = incidents.evidence_dir(self.segment, self.team.cycle)
         timeout = 2.0
         self._tell({"do": "dump", "cycle": self.team.cycle, "dir": str(directory), "timeout_s": timeout})
         working = self.team.working()
         self._until(lambda: all(m.evidence is not None for m in working if m.lost is None), timeout + 1.5)
+        found = [item for member in working for item in (member.evidence or [])]
+        frames = {int(i["rank"]): str(i["top_frame"]) for i in found if i.get("kind") == "stack"}
+        incident = replace(self.pulse.blame(frames), onset=incident.onset, detected=incident.detected)
         incidents.keep_evidence(self.segment, self.team, incident, directory)
+        return incident
 
     # -- what comes in -------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ The judgement is ``resiliency.hang``'s and ``resiliency.straggler``'s. ``tests/l
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from resiliency import hang, straggler
@@ -37,6 +37,7 @@ class Pulse:
         self._asked_at: float | None = None
         self._compared_at = time.monotonic()
         self._named: set[int] = set()
+        self._stall: hang.Stall | None = None
 
     @property
     def step(self) -> int | None:
@@ -73,25 +74,32 @@ class Pulse:
         return None
 
     def _stalled(self, now: float) -> Incident | None:
-        views = self._fleet.views(now)
-        stall = hang.stalled(views, self._history, self._hang)
-        if stall is None:
-            return None
-        found = hang.culprits(views)
+        self._stall = hang.stalled(self._fleet.views(now), self._history, self._hang)
+        return self.blame({}) if self._stall is not None else None
+
+    def blame(self, frames: Mapping[int, str]) -> Incident:
+        """The hang that was found, and who is behind it; ``frames``: rank → the top of its stack, if known.
+
+        The culprit is the rank that the others wait for, not the first whose time ran out.
+        """
+        stall = self._stall
+        assert stall is not None
+        ranks = self._segment.config.launch.ranks_per_node
+        expected = {
+            index * ranks + local: node
+            for index, node in enumerate(self._team.training)
+            for local in range(ranks)
+        }
+        found = hang.culprits(self._fleet.views(time.monotonic()), expected, frames)
         first = found[0] if found else None
         who = f"rank {first.rank} on {first.node}: {first.why}" if first else "no rank stands out"
         step = self._fleet.max_step
         detail = f"no progress for {stall.age_s:.1f} s in {stall.section} at step {step}; {who}"
         at = time.time()
-        end = RankEnd(
-            first.rank if first else None, WATCHDOG, at - stall.age_s, detail, "hang",
-            node=first.node if first else "",
-        )  # fmt: skip
-        return Incident(
-            "hang", detail, at - stall.age_s, at,
-            first.node if first else None, first.rank if first else None, step, end,
-            tuple(f"rank {c.rank} on {c.node}: {c.why} ({c.confidence:.2f})" for c in found[:8]),
-        )  # fmt: skip
+        rank, node = (first.rank, first.node) if first else (None, None)
+        end = RankEnd(rank, WATCHDOG, at - stall.age_s, detail, "hang", node=node or "")
+        evidence = tuple(f"rank {c.rank} on {c.node}: {c.why} ({c.confidence:.2f})" for c in found[:8])
+        return Incident("hang", detail, at - stall.age_s, at, node, rank, step, end, evidence)
 
     def _slow(self) -> Incident | None:
         times = self._fleet.compute_times()
