@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,8 @@ SCHEMA_VERSION: Final = 1
 @dataclass(frozen=True)
 class Manifest:
     """``kind``: what it is (dataset, checkpoint, evaluation …); ``meta``: its kind's own facts;
-    ``files``: relative path → ``{"bytes": int, "sha256": hex}``."""
+    ``files``: relative path → ``{"bytes": int, "sha256": hex}``, and ``"crc32"`` where it was computed too:
+    it finds damage just as well and is read more than twice as fast."""
 
     kind: str
     meta: Mapping[str, Any]
@@ -40,19 +42,39 @@ def sha256_file(path: Path) -> str:
     return digest.hexdigest()
 
 
-def seal(directory: Path, kind: str, meta: Mapping[str, Any] | None = None) -> Manifest:
-    """Write the manifest over every file below ``directory``, after making those files durable."""
+def crc32_file(path: Path) -> str:
+    """CRC-32 (zlib) of a file's content, 8 hex digits."""
+    value = 0
+    with path.open("rb") as stream:
+        while block := stream.read(1 << 20):
+            value = zlib.crc32(block, value)
+    return f"{value:08x}"
+
+
+def seal(
+    directory: Path,
+    kind: str,
+    meta: Mapping[str, Any] | None = None,
+    known: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Manifest:
+    """Write the manifest over every file below ``directory``, after making those files durable.
+
+    ``known``: facts of files that whoever wrote them has summed and made durable already.
+    """
     files: dict[str, dict[str, Any]] = {}
     for path in sorted(directory.rglob("*")):
         if path.is_dir() and not path.is_symlink():
             fsync_dir(path)
         elif path.is_file() and path != directory / MANIFEST:
+            name = path.relative_to(directory).as_posix()
+            if known is not None and name in known:
+                files[name] = dict(known[name])
+                continue
             fd = os.open(path, os.O_RDONLY)
             try:
                 os.fsync(fd)
             finally:
                 os.close(fd)
-            name = path.relative_to(directory).as_posix()
             files[name] = {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
     manifest = Manifest(kind, dict(meta or {}), files)
     text = json.dumps(
@@ -92,16 +114,26 @@ def faults(directory: Path, *, kind: str | None = None, deep: bool = True) -> li
     if kind is not None and manifest.kind != kind:
         found.append(f"is a {manifest.kind}, not a {kind}")
     for name, want in manifest.files.items():
-        path = directory / name
-        try:
-            size = path.stat().st_size
-            if size != want.get("bytes"):
-                found.append(f"{name}: {size} bytes instead of {want.get('bytes')}")
-            elif deep and sha256_file(path) != want.get("sha256"):
-                found.append(f"{name}: content does not match its checksum")
-        except OSError as error:
-            found.append(f"{name}: {error.strerror or error}")
+        fault = file_fault(directory, name, want, deep)
+        if fault is not None:
+            found.append(fault)
     return found
+
+
+def file_fault(directory: Path, name: str, want: Mapping[str, Any], deep: bool = True) -> str | None:
+    """Why a file is not what the manifest says; None: it is."""
+    path = directory / name
+    try:
+        size = path.stat().st_size
+        if size != want.get("bytes"):
+            return f"{name}: {size} bytes instead of {want.get('bytes')}"
+        if not deep:
+            return None
+        quick = want.get("crc32")
+        same = crc32_file(path) == quick if quick else sha256_file(path) == want.get("sha256")
+        return None if same else f"{name}: content does not match its checksum"
+    except OSError as error:
+        return f"{name}: {error.strerror or error}"
 
 
 def verifies(directory: Path, *, kind: str | None = None, deep: bool = True) -> bool:
