@@ -3,7 +3,7 @@
 Its "model" is a few numbers; the loss of a step depends on every step before it and on all ranks, so
 that a step left out, done twice or done with the wrong state shows in each later loss. Ranks meet through
 rank 0 by TCP; a rank that dies ends the others, as gloo does, and one that stands still makes them wait.
-Reports, heartbeats, checkpoints (sealed and renamed, verified before use), metrics and exit codes are those of
+Reports, heartbeats, checkpoints (sealed, renamed, verified before use), metrics and exit codes are those of
 a real program. ``reducer.py --steps N --every K --step-s S --stage-dir DIR``.
 """
 
