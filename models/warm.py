@@ -10,12 +10,16 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import pkgutil
 import warnings
 
-from . import te_guard
+import models
+
+from . import data, te_guard
 
 #: What Megatron and torch load only when it is first used; names differ between versions.
 _ON_FIRST_USE = (
+    "encodings.idna",
     "megatron.core.datasets.helpers",
     "megatron.core.dist_checkpointing.strategies.cached_metadata_filesystem_reader",
     "megatron.core.dist_checkpointing.strategies.state_dict_saver",
@@ -28,24 +32,12 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # "Apex is not installed …", once per module
     # As in prepare(): whether megatron may see Transformer Engine is settled before it is imported.
     te_guard.choose()
-
     import megatron.core  # noqa: F401
     import torch.distributed  # noqa: F401
 
-    from . import (  # noqa: F401
-        checkpoint,
-        cpu_shim,
-        gpt,
-        optim,
-        pretrain,
-        runtime,
-        state,
-        train_log,
-        train_loop,
-    )
-    from .attention import CausalAttention, Norm  # noqa: F401
-    from .data import stream  # noqa: F401
-
+    for _package in (models, data):
+        for _found in pkgutil.iter_modules(_package.__path__, f"{_package.__name__}."):
+            importlib.import_module(_found.name)
     for _name in _ON_FIRST_USE:
         with contextlib.suppress(ImportError):
             importlib.import_module(_name)

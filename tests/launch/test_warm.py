@@ -64,11 +64,13 @@ class Node:
             assert warm.wait_ready(self.socket, 60, self.server), self.said.read_text()
         return self.server
 
-    def start(self, *target: str, options: tuple[str, ...] = (), **env: str) -> subprocess.Popen[str]:
+    def start(
+        self, *target: str, options: tuple[str, ...] = (), env: dict[str, str] | None = None
+    ) -> subprocess.Popen[str]:
         """A shim as roles.build makes it; ``env`` is its own."""
         shim = subprocess.Popen(
             [sys.executable, "-I", "-S", SHIM, *options, "--warm", "--", *target],
-            env={**self.env, "TRAINMASTER_WARM": str(self.socket), **env},
+            env={**self.env, "TRAINMASTER_WARM": str(self.socket), **(env or {})},
             cwd=self.directory, text=True, start_new_session=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
@@ -76,9 +78,9 @@ class Node:
         return shim
 
     def run(
-        self, *target: str, options: tuple[str, ...] = (), **env: str
+        self, *target: str, options: tuple[str, ...] = (), env: dict[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
-        shim = self.start(*target, options=options, **env)
+        shim = self.start(*target, options=options, env=env)
         out, err = shim.communicate(timeout=60)
         return subprocess.CompletedProcess(target, shim.returncode, out, err)
 
@@ -155,10 +157,10 @@ def test_the_program_sees_what_it_would_see_cold(node: Node, how: str) -> None:
     }[how]
     options = ("--exec",) if how.startswith("command") else ()
     env = {"GREETING": "höflich\udcff", "EMPTY": ""}
-    cold = json.loads(node.run(*target, options=options, **env).stdout)
+    cold = json.loads(node.run(*target, options=options, env=env).stdout)
     assert node.record("start")["pid"]
     server = node.open("json", "decimal")
-    warm_ = node.run(*target, options=options, **env)
+    warm_ = node.run(*target, options=options, env=env)
     seen = json.loads(warm_.stdout)
     assert node.record("start")["shim"] == node.shims[-1].pid, warm_.stderr
     if options:  # a cold command is a child of the shim, in its group; a warm one has its own
@@ -234,15 +236,15 @@ def test_a_fork_keeps_nothing_of_what_imports_did_to_the_process(node: Node) -> 
     temporary = node.directory / "elsewhere"
     temporary.mkdir()
     # A variable set by an import is there cold too, once it is imported.
-    assert node.run(script, TMPDIR=str(temporary)).stdout.split() == ["0", "yes", str(temporary)]
-    assert node.run(script, SET_BY_IMPORT="no").stdout.split()[1] == "no"
+    assert node.run(script, env={"TMPDIR": str(temporary)}).stdout.split() == ["0", "yes", str(temporary)]
+    assert node.run(script, env={"SET_BY_IMPORT": "no"}).stdout.split()[1] == "no"
 
 
 # -- when to start cold ------------------------------------------------------------------------
 
 
 def assert_cold(node: Node, **env: str) -> subprocess.CompletedProcess[str]:
-    done = node.run(node.program("print('ran')"), **env)
+    done = node.run(node.program("print('ran')"), env=env)
     assert (done.returncode, done.stdout) == (0, "ran\n"), done.stderr
     assert "shim" not in node.record("start")
     return done
