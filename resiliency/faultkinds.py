@@ -16,11 +16,16 @@ RANK, OUTSIDE = "rank", "outside"
 RECOVERS, UNHARMED, ENDS = "recovers", "unharmed", "ends"
 
 
+#: The point at which a rank has a loss to tell.
+LOSS = "loss"
+
+
 @dataclass(frozen=True)
 class Kind:
     """``by``: RANK (the training process does it to itself) or OUTSIDE (the driver of the rehearsal).
 
     ``node``: it is about a node, not a rank. ``seconds``: how long it lasts unless the fault says so.
+    ``point``: where it happens unless the fault says so; not every rank comes there.
     ``categories``: what an end must be put down to (RECOVERS and UNHARMED: not looked at).
     """
 
@@ -43,7 +48,7 @@ _LIST: tuple[Kind, ...] = (
     Kind("hang-outside", RANK, RECOVERS, "the rank sleeps for ever outside the collective others wait in"),
     Kind("slow", RANK, UNHARMED, "the rank takes longer for each step, for a number of steps", seconds=0.3),
     Kind("oom", RANK, ENDS, "the rank finds no memory", categories=("host_oom",)),
-    Kind("nan", RANK, ENDS, "the loss is not a number", categories=("numeric",)),
+    Kind("nan", RANK, ENDS, "the loss is not a number", point=LOSS, categories=("numeric",)),
     Kind(
         "full-disk",
         RANK,

@@ -27,7 +27,7 @@ from typing import Any, Final, NoReturn
 
 from . import contract
 from .errors import TrainmasterError
-from .faultkinds import KINDS, OUTSIDE, Kind
+from .faultkinds import KINDS, LOSS, OUTSIDE, Kind
 
 FIRED, REACHED = "fired", "reached"
 #: Written last of a checkpoint: a directory that holds one is committed (ours, torch's).
@@ -144,15 +144,16 @@ class Saboteur:
         self.rank = int(environ.get("RANK") or 0)
         self.node = environ.get(contract.ENV_NODE) or ""
         self.step = 0
-        self.spoiled = False
+        self._spoiled = False
         self._slow: list[tuple[int, float]] = []  # (last step, seconds)
 
     def at_step(self, step: int, rank: int | None) -> None:
         self.step = step
         self.rank = self.rank if rank is None else rank
         for fault in self.faults:
-            point = fault.point or fault.row.point
-            if not point and (step >= fault.step if fault.once else step == fault.step):
+            if not (fault.point or fault.row.point) and (
+                step >= fault.step if fault.once else step == fault.step
+            ):
                 self._meet(fault)
         for last, seconds in self._slow:
             if step <= last:
@@ -162,6 +163,12 @@ class Saboteur:
         for fault in self.faults:
             if name == (fault.point or fault.row.point) and self.step >= fault.step:
                 self._meet(fault)
+
+    def spoiled(self) -> bool:
+        """Whether a fault takes the loss that is about to be told."""
+        self.at_point(LOSS)
+        spoiled, self._spoiled = self._spoiled, False
+        return spoiled
 
     def _meet(self, fault: Fault) -> None:
         if fault.rank not in (None, self.rank) or fault.node not in (None, self.node):
@@ -192,7 +199,7 @@ class Saboteur:
         elif fault.kind == "slow":
             self._slow.append((self.step + fault.steps - 1, fault.seconds or fault.row.seconds))
         elif fault.kind == "nan":
-            self.spoiled = True
+            self._spoiled = True
         else:
             _HARM[fault.kind](self.step)
 
@@ -336,8 +343,5 @@ def at_point(name: str) -> None:
 
 
 def loss(value: float) -> float:
-    """The loss of the step, or what a fault makes of it."""
-    if _active is None or not _active.spoiled:
-        return value
-    _active.spoiled = False
-    return math.nan
+    """The loss of the step that :func:`at_step` told of, or what a fault makes of it."""
+    return math.nan if _active is not None and _active.spoiled() else value

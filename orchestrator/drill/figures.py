@@ -38,7 +38,8 @@ class Step:
 
 @dataclass
 class Story:
-    """One fault and what came of it. None: it did not happen, or is not known."""
+    """One fault and what came of it. None: it did not happen, or is not known. ``category``, ``action`` and
+    ``rule`` are of the last decision before the work went on; ``decisions`` has all of them."""
 
     id: str
     kind: str
@@ -54,6 +55,7 @@ class Story:
     action: str = ""
     rule: str = ""
     in_job: bool | None = None
+    decisions: list[str] = field(default_factory=list)
     resumed_from: int | None = None
     new_step: int | None = None
     recovery_s: float | None = None
@@ -154,7 +156,6 @@ def _tell(
             detail = event.data.get(_NOTICED[event.type], "")
             story.detected_by = f"{event.type}: {detail}" if detail != "" else event.type
             break
-    _decided(story, window)
     highest = _highest(story, events, steps, at)
     again = [e for e in after if e.type == "workload.resumed" and e.ts < until]
     if not again:
@@ -169,6 +170,7 @@ def _tell(
     if new:
         first = min(new, key=lambda one: one.time)
         story.new_step, story.recovery_s = first.step, round(first.time - at, 3)
+    _decided(story, window, at + story.recovery_s if story.recovery_s is not None else float("inf"))
     if story.resumed_from is not None and highest is not None:
         story.lost_steps = max(0, highest - story.resumed_from)
 
@@ -177,20 +179,30 @@ def _cycle_after(events: Sequence[Event]) -> bool:
     return any(event.type in ("cycle.started", "attempt.started") for event in events)
 
 
-def _decided(story: Story, window: Sequence[Event]) -> None:
+def _decided(story: Story, window: Sequence[Event], until: float) -> None:
+    """``until``: when the work had gone on. What was first believed may be put right by what is learned."""
     for event in window:
         data = event.data
-        if event.type == "verdict" and not story.category:
+        if event.ts > until:
+            break
+        if event.type == "verdict":
             story.category = str(data.get("category", ""))
-        if event.type == "decision" and not story.rule:
+        elif event.type == "decision":
             story.action, story.rule = str(data.get("action", "")), str(data.get("rule", ""))
             story.in_job = bool(data.get("in_job"))
-        if event.type == "attempt.finished" and not story.rule and data.get("category") != "healthy":
-            story.category = story.category or str(data.get("category", ""))
+        elif event.type == "attempt.finished" and data.get("category") not in ("healthy", None):
+            story.category = str(data["category"])
             story.action, story.rule = str(data.get("decision", "")), str(data.get("rule", ""))
             story.in_job = False
-        if event.type in ("stage.stopped", "stage.held") and not story.category:
-            story.category, story.rule = str(data.get("category", "")), str(data.get("rule", ""))
+        elif event.type in ("stage.stopped", "stage.held"):
+            story.category = str(data.get("category") or story.category)
+            story.rule = str(data.get("rule") or story.rule)
+            continue
+        else:
+            continue
+        if story.rule:
+            story.decisions.append(f"{story.action} ({story.rule})")
+    story.decisions = list(dict.fromkeys(story.decisions))
 
 
 def _highest(story: Story, events: Sequence[Event], steps: Sequence[Step], at: float) -> int | None:

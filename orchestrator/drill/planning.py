@@ -68,8 +68,9 @@ def _fault(number: int, asked: Asked, target: Target, dice: random.Random) -> Fa
     step = asked.step
     if step is None:
         step = 1 if asked.point or target.steps is None else max(1, target.steps // 2)
-    rank = asked.rank
-    if rank is None and asked.node is None and (kind.node or kind.by == RANK):
+    rank, point = asked.rank, asked.point or kind.point
+    # Not every rank comes to a point: there, whoever is first.
+    if rank is None and asked.node is None and (kind.node or (kind.by == RANK and not point)):
         first = target.ranks_per_node if kind.node else 1
         rank = dice.randrange(min(first, target.world - 1), target.world)
     if kind.by == OUTSIDE and not kind.node:
