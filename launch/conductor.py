@@ -28,8 +28,9 @@ from .steps import Steps
 from .stopping import Stopping
 from .team import Member, Team
 
-#: After the first failed rank: time for the others to show what they died of.
-SETTLE_S = 0.4
+#: After the first failed rank: time for the others to show what they died of. One that only shows that
+#: another has gone is worth waiting for that one's word.
+SETTLE_S, SHORT_SETTLE_S = 0.5, 0.1
 #: A command's processes may not know each other at all: after one has failed the others may save.
 PEER_GRACE_COMMAND_S = 15.0
 #: Agents kill in time; beyond this much more they are taken to be stuck.
@@ -235,7 +236,8 @@ class Conductor:
                 return incidents.rank_end(self.team)
             if self.team.first_failed() is not None:
                 heard = heard or now
-                if now - heard >= SETTLE_S:
+                first = self.team.first_failed()
+                if now - heard >= (SETTLE_S if first and first.followed else SHORT_SETTLE_S):
                     return incidents.rank_end(self.team)
                 continue
             incident = self.pulse.check(self._tell)

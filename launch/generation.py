@@ -6,6 +6,8 @@ Each cycle has a node-local directory of its own, so that nothing of an earlier 
 
 from __future__ import annotations
 
+import contextlib
+import os
 import subprocess
 import sys
 import time
@@ -51,7 +53,8 @@ class Generation:
         watch = self.config.launch.container is None
         self.records = Records(self.ranks_dir, self.place.node, watch_pids=watch)
         self._relay: Relay | None = None
-        self._first_told = False
+        self._pidfds: dict[int, int] = {}
+        self._seen: set[int] = set()
 
     # -- start ---------------------------------------------------------------------------------
 
@@ -126,6 +129,17 @@ class Generation:
         self.failed_at = time.monotonic()
         return min(failed, key=lambda end: end.at)
 
+    def filenos(self) -> tuple[int, ...]:
+        """Descriptors that become readable when a rank dies: a launcher tells of it much later, or never."""
+        for rank_, pid in self.records.pids().items() if self.records.watch_pids else ():
+            if rank_ not in self._seen:
+                self._seen.add(rank_)
+                with contextlib.suppress(OSError):  # it is gone already; or a kernel before 5.3
+                    self._pidfds[pid] = os.pidfd_open(pid)
+        for pid in [pid for pid in self._pidfds if not processes.alive(pid)]:
+            os.close(self._pidfds.pop(pid))
+        return tuple(self._pidfds.values())
+
     def all_spoke(self) -> bool:
         """Whether every rank has told how it ended, though a launcher may still be there."""
         spoken = ends_so_far(self.started, self.records)
@@ -162,6 +176,8 @@ class Generation:
     def close(self) -> list[RankEnd]:
         """After :meth:`over`: what the ranks left behind goes with them; how each of them ended."""
         stuck = self._sweep()
+        while self._pidfds:
+            os.close(self._pidfds.popitem()[1])
         if stuck:
             print(f"trainmaster: {self.place.node}: processes {stuck} cannot be killed", file=sys.stderr)
         self.over()

@@ -93,7 +93,10 @@ class Agent:
         self.bench.open()
         try:
             while not self.leaving:
-                self._signals(self.bell.wait(_TICK_S, *self.wire.filenos(), *self.bench.filenos()))
+                also = [*self.wire.filenos(), *self.bench.filenos()]
+                if self.generation is not None:
+                    also += self.generation.filenos()
+                self._signals(self.bell.wait(_TICK_S, *also))
                 for message in self.wire.poll():
                     self._obey(message)
                 self._keep_company()

@@ -25,8 +25,6 @@ _LAUNCHER_WORDS = (
     re.compile(rb"\(exitcode: (?P<code>-?\d+)\) local_rank: \d+ \(pid: (?P<pid>\d+)\)"),
     re.compile(rb"ProcessFailure\(local_rank=\d+, pid=(?P<pid>\d+), exitcode=(?P<code>-?\d+)"),
 )
-#: A dead process without a record is believed dead after this long: the record comes before the death.
-_SETTLED_S = 0.5
 LOST = 137  # nothing is known but that it is gone
 
 
@@ -78,14 +76,7 @@ class Records:
         for rank, start in starts.items():
             end = records.get(rank)
             if end is not None and end["cycle"] >= start["cycle"]:
-                found[rank] = RankEnd(
-                    rank,
-                    int(end["code"]),
-                    float(end["at"]),
-                    str(end.get("summary", "")),
-                    str(end.get("category", "")),
-                    node=self.node,
-                )
+                found[rank] = self._told(end)
                 continue
             pid = int(start["pid"])
             # A launcher knows the process it started, which may be the shim of the one that ran.
@@ -94,6 +85,20 @@ class Records:
                 self._missing.pop(rank, None)
                 continue
             since = self._missing.setdefault(rank, now)
-            if known is not None or final or now - since >= _SETTLED_S:
-                found[rank] = RankEnd(rank, known if known is not None else LOST, since, node=self.node)
+            if rank not in records and (late := self._latest("end").get(rank)) is not None:
+                records[rank] = late  # written between our look and its death
+                found[rank] = self._told(late)
+                continue
+            found[rank] = RankEnd(rank, known if known is not None else LOST, since, node=self.node)
         return found
+
+    def _told(self, end: dict[str, Any]) -> RankEnd:
+        """An end as the rank recorded it itself: it does so before it dies."""
+        return RankEnd(
+            int(end["rank"]),
+            int(end["code"]),
+            float(end["at"]),
+            str(end.get("summary", "")),
+            str(end.get("category", "")),
+            node=self.node,
+        )

@@ -95,13 +95,21 @@ def python_path(environ: Mapping[str, str]) -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join(parts)}
 
 
+#: What torch imports only when it is first needed: DistributedDataParallel and every optimizer import
+#: torch._dynamo (a second and more), a checkpoint fsspec.
+_TORCH_LATER = ("torch.distributed", "torch._dynamo", "torch.distributed.checkpoint", "fsspec")
+
+
 def warm_modules(config: StageConfig) -> list[str]:
     """What the node's warm server imports: the launcher and what the stage lists; empty: no server."""
     launch = config.launch
     if launch.container:
         return []
     launcher = _MODULES.get(choose_launcher(config))
-    return [*([launcher] if launcher else []), *(name for name in launch.warm if name != launcher)]
+    wanted = [*([launcher] if launcher else []), *launch.warm]
+    if any(name.partition(".")[0] == "torch" for name in launch.warm):
+        wanted += _TORCH_LATER
+    return list(dict.fromkeys(wanted))
 
 
 def warm_environment(config: StageConfig, base: Mapping[str, str]) -> dict[str, str]:
@@ -114,8 +122,10 @@ def _for_launcher(config: StageConfig, env: Mapping[str, str]) -> dict[str, str]
     launcher = choose_launcher(config)
     if launcher == "none":
         return dict(env)
-    # The two-agent rendezvous of torch 2.13 on gloo often hangs after a restart with a shared store.
-    ours = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    # The rendezvous' own store serves the ranks: a second one costs them half a second, since the first rank
+    # to ask for it waits that long. It is after a launcher's own restart that torch 2.13 on gloo often hangs
+    # with it, and ours never restart.
+    ours = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "0"}
     if config.launch.ranks_per_node > 1:
         ours["OMP_NUM_THREADS"] = "1"  # as launchers do, but before anything is imported
     if launcher == "torchrun":
