@@ -80,8 +80,10 @@ class Records:
                 continue
             pid = int(start["pid"])
             # A launcher knows the process it started, which may be the shim of the one that ran.
-            known = self._by_pid.get(pid, self._by_pid.get(start.get("shim", pid)))
-            if known is None and not final and (not self.watch_pids or alive(pid)):
+            shim = int(start.get("shim", pid))
+            known = self._by_pid.get(pid, self._by_pid.get(shim))
+            # A shim outlives its rank for a moment, to record the signal that ended it.
+            if known is None and not final and (not self.watch_pids or alive(pid) or alive(shim)):
                 self._missing.pop(rank, None)
                 continue
             since = self._missing.setdefault(rank, now)

@@ -87,6 +87,14 @@ def test_torn_records_are_passed_over(tmp_path: Path) -> None:
     assert Records(tmp_path, "n").ends(final=True) == {}
 
 
+def test_a_rank_is_not_given_up_before_its_shim_has_spoken(tmp_path: Path) -> None:
+    write(tmp_path, 0, 0, "start", pid=dead_pid(), shim=os.getpid())
+    records = Records(tmp_path, "n")
+    assert records.ends() == {}
+    write(tmp_path, 0, 0, "end", code=139)
+    assert records.ends()[0].code == 139
+
+
 def launched(code: int) -> Started:
     popen = subprocess.Popen(["sh", "-c", f"exit {code}"])
     popen.wait()
