@@ -324,6 +324,7 @@ class Agent:
 
     def _finish(self, generation: Generation) -> None:
         ends = generation.close()
+        self.step = self.heart.step() if self.heart is not None else None
         self.generation, self.heart, self.idle_at = None, None, None
         self._tell_progress(generation.cycle, final=True)
         said = speaker(ends)
@@ -348,11 +349,16 @@ class Agent:
                 "kind": "ended",
                 "cycle": self.last_cycle,
                 "ends": [end.as_data() for end in ends],
-                "step": self.watcher.step if self.watcher is not None else None,
+                "step": self._reached(),
             }
         )
 
+    def _reached(self) -> int | None:
+        read = self.watcher.step if self.watcher is not None else None
+        return max((step for step in (self.step, read) if step is not None), default=None)
+
     last_cycle: int = 0
+    step: int | None = None  # the furthest of the last cycle
 
     # -- its last word -------------------------------------------------------------------------
 

@@ -44,6 +44,10 @@ class Heart:
         # In a container a rank's own pid means another process out here, or none.
         return state_letter(pid) if self._generation.config.launch.container is None else "?"
 
+    def step(self) -> int | None:
+        """The furthest step of any rank here."""
+        return max((s.step for s in self.snapshots().values() if s.step is not None), default=None)
+
     def due(self) -> list[str]:
         """Kinds of report that are due now: ``status``, ``suspect``."""
         now = time.monotonic()
