@@ -8,6 +8,7 @@ named is the one the others wait *for*, not the one whose time was over first: o
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -208,13 +209,31 @@ def culprits(
     found, why, confidence = _suspects(views)
     if 2 * len(found) > len(views):
         found, confidence = [], 0.0
-    if frames and confidence <= _WEAK:
+    if frames and confidence <= _WEAK and (free := _outside(views, frames)):
+        found, confidence = free, 0.8
+        why = lambda one: f"is in {frames.get(one.rank)}, outside the collective others wait in"  # noqa: E731
+    elif frames and confidence <= _WEAK:
         odd, common = _odd(views, lambda one: frames.get(one.rank, ""))
         if odd and common:
             found, confidence = odd, 0.7
             why = lambda one: f"is in {frames.get(one.rank) or '?'}, the others in {common}"  # noqa: E731
     found = sorted(found, key=lambda one: (one.collectives, -one.age_s, one.rank))
     return [Culprit(one.rank, one.node, why(one), confidence / len(found)) for one in found]
+
+
+#: Frames in which a rank waits for others: torch's collectives and what calls them, Megatron's, and the
+#: backward pass, in which DistributedDataParallel reduces gradients out of Python's sight.
+_WAITS: Final = re.compile(
+    r"torch/distributed/|torch/nn/parallel/distributed\.py|megatron/core/(?:pipeline_parallel|distributed)/"
+    r"|_engine_run_backward|\b(?:all_reduce|all_gather|reduce_scatter|all_to_all|broadcast|barrier)\b"
+)
+
+
+def _outside(views: Sequence[RankView], frames: Mapping[int, str]) -> list[RankView]:
+    """Ranks whose stack shows them at something else while the stacks of others show a collective."""
+    seen = [(one, frames[one.rank]) for one in views if frames.get(one.rank)]
+    free = [one for one, frame in seen if not _WAITS.search(frame)]
+    return free if len(free) < len(seen) and 2 * len(free) <= len(views) else []
 
 
 def _suspects(views: Sequence[RankView]) -> tuple[list[RankView], Any, float]:

@@ -193,7 +193,7 @@ def test_stacks_speak_where_records_are_weak() -> None:
     frames = dict.fromkeys(range(8), "all_reduce (distributed_c10d.py:2810)") | {3: "tokenize (data.py:7)"}
     alike = ranks(in_collective=False)
     [found] = culprits(alike, frames=frames)
-    assert found.rank == 3 and found.why.startswith("is in tokenize (data.py:7), the others in all_reduce")
+    assert found.rank == 3 and "tokenize (data.py:7), outside the collective" in found.why
     assert culprits(with_(alike, 2, state="R"), frames=frames)[0].rank == 3
     assert culprits(with_(ranks(), 2, in_collective=False), frames=frames)[0].rank == 2
     assert culprits(alike, frames=dict.fromkeys(range(8), "all_reduce")) == []
@@ -253,3 +253,15 @@ def test_eight_real_ranks_one_of_which_goes_on_no_more(kind: str) -> None:
     outcome = hang_ranks.hang(seed=4, kind=kind, floor=1.0)
     assert outcome.stall is not None and outcome.stall.everyone
     assert outcome.right, outcome
+
+
+def test_a_stack_outside_any_collective_speaks_where_two_ranks_look_the_same() -> None:
+    views = ranks(2, step=29)
+    frames = {
+        0: "DistributedDataParallel._distributed_broadcast_coalesced (torch/nn/parallel/distributed.py:2363)",
+        1: "<lambda> (train.py:124)",
+    }
+    found = culprits(views, {0: "a1", 1: "a2"}, frames)
+    assert [one.rank for one in found] == [1] and "train.py:124" in found[0].why
+    both = {0: frames[0], 1: "Variable._engine_run_backward (torch/autograd/graph.py:824)"}
+    assert not any(one.confidence > 0.7 for one in culprits(views, {0: "a1", 1: "a2"}, both))
