@@ -8,6 +8,7 @@ exact resume test hold it to that. Import only after ``runtime.prepare()``.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -64,6 +65,7 @@ def build(
     )
     if mcore_optimizer.USING_PYTORCH_OPTIMIZER:
         _let_step_be_absent()
+    _refuse_bad_norm(optimizer)
     scheduler = OptimizerParamScheduler(
         optimizer,
         init_lr=0.0,
@@ -82,6 +84,32 @@ def build(
         override_opt_param_scheduler=True,
     )
     return optimizer, scheduler
+
+
+def _refuse_bad_norm(optimizer: Any) -> None:
+    """Change nothing when the gradient norm is no number; the parameters would be none afterwards."""
+    norm_of, update = optimizer.get_grad_norm, optimizer.step_with_ready_grads
+
+    def get_grad_norm() -> Any:
+        optimizer.newest_norm = norm_of()
+        return optimizer.newest_norm
+
+    def step_with_ready_grads() -> bool:
+        return math.isfinite(float(optimizer.newest_norm)) and bool(update())
+
+    optimizer.get_grad_norm, optimizer.step_with_ready_grads = get_grad_norm, step_with_ready_grads
+
+
+def step(optimizer: Any) -> float:
+    """One update; the gradient norm. If that is no number, nothing was changed."""
+    _, norm, _ = optimizer.step()
+    return math.nan if norm is None else float(norm)
+
+
+def norm_of_gradients(optimizer: Any) -> float:
+    """The norm of the gradients as they are, without an update. Collective."""
+    optimizer.prepare_grads()
+    return float(optimizer.get_grad_norm())
 
 
 def inner_optimizers(optimizer: Any) -> Iterator[Any]:

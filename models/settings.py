@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from resiliency.errors import TrainmasterError
-from resiliency.exitcodes import NEEDS_HUMAN, RESULT_REJECTED
+from resiliency.exitcodes import NEEDS_HUMAN, RERUN_ELSEWHERE, RESULT_REJECTED
 
 
 class ConfigFault(TrainmasterError):
@@ -42,6 +42,21 @@ class ResultRejected(TrainmasterError):
 
     exit_code = RESULT_REJECTED
     category = "numeric"
+
+
+class RerunElsewhere(TrainmasterError):
+    """A result that is not the same when computed again: hardware is suspected (exit code 16).
+
+    ``node`` and ``rank``: whose it is, None where that cannot be told (it then proves nothing against a
+    node). ``culprit``: it is this rank's.
+    """
+
+    exit_code = RERUN_ELSEWHERE
+
+    def __init__(self, message: str, *, hint: str, rank: int | None, node: str | None, culprit: bool) -> None:
+        super().__init__(message, hint=hint)
+        self.rank, self.node, self.culprit = rank, node, culprit
+        self.category = "gpu_fault" if node is None else "sdc_suspected"
 
 
 @dataclass(frozen=True)
@@ -83,9 +98,12 @@ class Train:
 class Checkpoint:
     """When to save, and how many to keep."""
 
-    interval: int | None = None  # steps; None ("auto"): by time, every ``seconds``
+    interval: int | None = None  # steps; None ("auto"): by cost and failure rate, at first every ``seconds``
     seconds: float = 600.0
     keep: int = 3
+    beside: bool = True  # "async" in the file: written while training goes on
+    local_interval: int | None = None  # steps between copies in the nodes' memory; None: no copies
+    replicas: int = 1  # copies of each node's part on another node
 
 
 def _number(kind: type, name: str, value: Any, low: float, strict: bool) -> list[str]:
@@ -114,6 +132,15 @@ _TRAIN_RULES: dict[str, tuple[type, float, bool]] = {
     "seed": (int, 0, False),
     "log_interval": (int, 1, False),
     "threads": (int, 1, False),
+}
+
+
+_CHECKPOINT_RULES: dict[str, tuple[type, float, bool]] = {
+    "interval": (int, 1, False),
+    "seconds": (float, 0, True),
+    "keep": (int, 1, False),
+    "local_interval": (int, 1, False),
+    "replicas": (int, 0, False),
 }
 
 
@@ -163,16 +190,18 @@ def read_parallel(given: Mapping[str, Any]) -> Parallel:
 
 
 def read_checkpoint(given: Mapping[str, Any]) -> Checkpoint:
-    """Raises ``ConfigFault``. ``async`` is accepted; saving here is synchronous."""
-    values, faults = _known("checkpoint", {k: v for k, v in given.items() if k != "async"}, Checkpoint)
+    """Raises ``ConfigFault``."""
+    renamed = {"beside" if key == "async" else key: value for key, value in given.items()}
+    values, faults = _known("checkpoint", renamed, Checkpoint)
     if values.get("interval") == "auto":
         del values["interval"]
-    if "interval" in values:
-        faults += _number(int, "checkpoint.interval", values["interval"], 1, False)
-    if "seconds" in values:
-        faults += _number(float, "checkpoint.seconds", values["seconds"], 0, True)
-    if "keep" in values:
-        faults += _number(int, "checkpoint.keep", values["keep"], 1, False)
+    for key, (kind, low, strict) in _CHECKPOINT_RULES.items():
+        if key in values:
+            faults += _number(kind, f"checkpoint.{key}", values[key], low, strict)
+    if not isinstance(values.get("beside", True), bool):
+        faults.append(f"checkpoint.async must be true or false, not {values['beside']!r}")
+    if values.get("replicas") not in (None, 0, 1):
+        faults.append(f"checkpoint.replicas must be 0 or 1, not {values['replicas']!r}")
     _stop_on(faults)
     return Checkpoint(**values)
 

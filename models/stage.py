@@ -153,10 +153,15 @@ def main(program: Callable[[Stage], int], description: str, argv: list[str] | No
             print(f"error: {error}", file=sys.stderr, flush=True)
         if stage is not None:
             category = getattr(error, "category", "storage_io")
-            stage.work.error(category, error.message, error.hint)
-        if rank > 0:
-            # A launcher ends all ranks when the first one exits: let rank 0 write its words down.
-            time.sleep(LAST_WORDS_S)
+            whose = {name: getattr(error, name, None) for name in ("rank", "node")}
+            said = {name: value for name, value in whose.items() if value is not None}
+            words: dict[str, Any] = {"category": category, "message": error.message, "hint": error.hint}
+            stage.work.event("workload.error", **{**words, **said})
+        culprit = getattr(error, "culprit", None)
+        if rank > 0 or culprit is not None:
+            # A launcher ends all ranks when the first one exits: let rank 0 write its words down. Whoever
+            # exits first is taken for the cause.
+            time.sleep(LAST_WORDS_S if culprit is not False else 2 * LAST_WORDS_S)
         return error.exit_code
     finally:
         if stage is not None:

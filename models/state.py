@@ -24,12 +24,10 @@ from megatron.core.dist_checkpointing.mapping import (
 )
 from megatron.core.dist_checkpointing.strategies import filesystem_async
 
-from . import optim
+from . import optim, pieces
 from .gpt import unwrap
+from .pieces import Pieces
 from .settings import CheckpointFault
-
-# Gathers on one rank and loads at any layout; the alternatives tie a checkpoint to its layout.
-_METADATA = {"distrib_optim_sharding_type": "fully_reshardable"}
 
 
 def _chunk_key(index: int, chunks: list[Any]) -> str:
@@ -69,10 +67,21 @@ def _no_manager() -> None:
         writer._results_queue = queue.Queue()
 
 
-def save(directory: Path, chunks: list[Any], optimizer: Any, scheduler: Any) -> None:
-    """Write this run's state into an empty directory. Collective."""
+def collect(chunks: list[Any], optimizer: Any, scheduler: Any) -> Pieces:
+    """What this rank has to write, as references to the live state. Not collective."""
     state = _model_state(chunks)
-    state["optimizer"] = optimizer.sharded_state_dict(state, metadata=dict(_METADATA))
+    state["scheduler"] = scheduler.state_dict()
+    state["random"] = _sharded_random(_random_state())
+    return pieces.collect(state, optimizer)
+
+
+def save(directory: Path, chunks: list[Any], optimizer: Any, scheduler: Any) -> None:
+    """Write this run's state into an empty directory, by Megatron's own writer. Collective.
+
+    Training saves by ``saving.Saver``; this is what its files are compared with.
+    """
+    state = _model_state(chunks)
+    state["optimizer"] = optimizer.sharded_state_dict(state, metadata=dict(pieces.METADATA))
     state["scheduler"] = scheduler.state_dict()
     state["random"] = _sharded_random(_random_state())
     _no_manager()
@@ -84,7 +93,7 @@ def load(directory: Path, chunks: list[Any], optimizer: Any, scheduler: Any, sam
     _check_shapes(directory, chunks)
     optim.prime(optimizer)
     state = _model_state(chunks)
-    state["optimizer"] = optimizer.sharded_state_dict(state, is_loading=True, metadata=dict(_METADATA))
+    state["optimizer"] = optimizer.sharded_state_dict(state, is_loading=True, metadata=dict(pieces.METADATA))
     if same_layout:
         state["random"] = _sharded_random(None)
     loaded = _load(directory, state)

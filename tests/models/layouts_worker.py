@@ -52,14 +52,16 @@ def main(dataset: Path, scratch: Path) -> None:
 
     case("data parallel", DENSE, None, "start")
     case("again", DENSE, "start")
+    case("again, ours", DENSE, "start-ours")
     case("tensor", DENSE, "start", tensor=2)
-    case("tensor and sequence", DENSE, "start", tensor=2, sequence=True)
-    case("pipeline", DENSE, "start", pipeline=2)
-    case("interleaved pipeline", DENSE, "start", pipeline=2, virtual_pipeline=2)
-    case("context", DENSE, "start", context=2)
+    case("tensor and sequence", DENSE, "start", "tensor", tensor=2, sequence=True)
+    case("pipeline", DENSE, "start", "pipeline", pipeline=2)
+    case("interleaved pipeline", DENSE, "start", "interleaved", pipeline=2, virtual_pipeline=2)
+    case("context", DENSE, "start", "context", context=2)
     case("distributed optimizer", DENSE, None, "sharded", distributed_optimizer=True)
     case("distributed optimizer, loaded", DENSE, "sharded", distributed_optimizer=True)
-    case("distributed optimizer, tensor", DENSE, "sharded", tensor=2, distributed_optimizer=True)
+    case("distributed optimizer, loaded, ours", DENSE, "sharded-ours", distributed_optimizer=True)
+    case("distributed optimizer, tensor", DENSE, "sharded-ours", "both", tensor=2, distributed_optimizer=True)
     case("experts", EXPERTS, None, "experts")
     case("experts, weights only", EXPERTS, "experts", weights_only=True)
     case("experts split, weights only", EXPERTS, "experts", weights_only=True, expert=2)
@@ -84,7 +86,11 @@ def run_case(
     from megatron.core import parallel_state, tensor_parallel
 
     from models import gpt, optim, state
+    from models.cadence import Cadence
+    from models.compute import Compute
     from models.data.stream import TokenIds, TrainingStream
+    from models.local_tier import LocalTier
+    from models.raw_state import RawState
     from models.train_loop import Run, train
     from resiliency.workload import Workload
 
@@ -103,20 +109,17 @@ def run_case(
             rows.append(record)
 
         def pause(self, seconds: float) -> None: ...
+        def flush(self) -> None: ...
 
+    keep = Checkpoint(interval=1000)
+    control, work = dist.group.WORLD, Workload()
+    compute = Compute(chunks, optimizer, stream, TRAIN, torch.device("cpu"), work)
+    copies = LocalTier(ranks, control, RawState(chunks, optimizer, scheduler), keep, "", work)
+    log: Any = Log()
     run = Run(
-        ranks,
-        dist.group.WORLD,
-        chunks,
-        optimizer,
-        scheduler,
-        stream,
-        TRAIN,
-        Checkpoint(interval=1000),
-        Workload(),
-        Log(),
-        lambda step: 0.0,  # type: ignore[arg-type]
-    )
+        ranks, control, compute, optimizer, scheduler, TRAIN, keep, work, log, NoSaves(), copies,
+        Cadence(keep, work),
+    )  # fmt: skip
 
     def go(steps: int) -> None:
         run.train = Train(**{**plain(TRAIN), "steps": run.step + steps})
@@ -125,12 +128,6 @@ def run_case(
     shared = None
     if load is None:
         go(2)
-        directory = scratch / str(save)
-        if ranks.first:
-            directory.mkdir()
-        dist.barrier()
-        state.save(directory, chunks, optimizer, scheduler)
-        dist.barrier()
     elif weights_only:
         state.load_model(scratch / load, chunks)
     else:
@@ -141,6 +138,9 @@ def run_case(
         optim.unshare_steps = original
         shared = counted[0]
         run.step, run.consumed = 2, 2 * TRAIN.global_batch_size
+    same_files = None
+    if save is not None:
+        same_files = write_both(ranks, scratch / save, chunks, optimizer, scheduler)
     rows.clear()
     go(STEPS)
     steps = [s["step"] for inner in optim.inner_optimizers(optimizer) for s in inner.state.values()]
@@ -150,10 +150,60 @@ def run_case(
         "steps": sorted({float(step) for step in steps}),
         "distinct": len({id(step) for step in steps}) == len(steps),
         "shared_after_load": shared,
+        "same_files": same_files,
     }
     del torch
     parallel_state.destroy_model_parallel()
     return result
+
+
+class NoSaves:
+    """A saver with nothing to do."""
+
+    busy, stall_s, save_s = False, None, None
+
+    def words(self) -> list[float]:
+        return [0.0] * 7
+
+    def heard(self, sums: Any) -> None: ...
+    def prepare(self) -> None: ...
+    def finish(self) -> None: ...
+    def start(self, step: int, consumed: int) -> float:
+        return 0.0
+
+
+def write_both(ranks: Any, directory: Path, chunks: Any, optimizer: Any, scheduler: Any) -> bool:
+    """Save by Megatron's writer and by ours (``…-ours``); whether all tensors in them are the same."""
+    import torch.distributed as dist
+    from megatron.core import dist_checkpointing
+
+    from models import dcp_files, state
+
+    ours = directory.with_name(f"{directory.name}-ours")
+    if ranks.first:
+        directory.mkdir()
+    dist.barrier()
+    state.save(directory, chunks, optimizer, scheduler)
+    found = state.collect(chunks, optimizer, scheduler)
+    tensors = [piece.data for piece in found.tensors]
+    dcp_files.write_rank(ours, ranks.rank, found.tensors, tensors, dcp_files.pack(found.objects))
+    dist.barrier()
+    if ranks.first:
+        dcp_files.finish(ours, ranks.world, found.common)
+    dist.barrier()
+    theirs, mine = (dict(flat(dist_checkpointing.load_plain_tensors(str(d)))) for d in (directory, ours))
+    return theirs.keys() == mine.keys() and all(mine[key].equal(theirs[key]) for key in theirs)
+
+
+def flat(value: Any, name: str = "") -> Any:
+    """Tensors below a nested state, by path."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from flat(inner, f"{name}/{key}")
+    elif isinstance(value, (list, tuple)):
+        yield from flat(dict(enumerate(value)), name)
+    elif hasattr(value, "equal"):
+        yield name, value
 
 
 if __name__ == "__main__":

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import zlib
 from pathlib import Path
 
-from models.checkpoint import CheckpointStore
+from models.checkpoint import CheckpointStore, faults_of
 
 
 def save(store: CheckpointStore, step: int, text: str = "weights") -> Path:
-    directory = store.begin(step)
+    directory = store.scratch(step, "mark")
+    directory.mkdir(parents=True)
     (directory / "data").write_text(text * 10)
     return store.commit(directory, step, {"consumed_samples": step * 8})[0]
 
@@ -32,11 +34,15 @@ def test_newest_wins_with_its_meta(tmp_path: Path) -> None:
 def test_a_save_cut_short_is_invisible_and_cleaned_up(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path)
     save(store, 20)
-    half = store.begin(40)
+    half = store.scratch(40, "earlier")
+    half.mkdir()
     (half / "data").write_text("half")
     assert found(store) == (20, [])
-    save(store, 60)
+    mine = store.scratch(60, "mark")
+    mine.mkdir()
+    store.clean("mark")
     assert not half.exists()
+    assert mine.exists()
 
 
 def test_damaged_ones_are_set_aside_and_passed_over(tmp_path: Path) -> None:
@@ -86,3 +92,43 @@ def test_the_same_step_again_replaces_it(tmp_path: Path) -> None:
     save(store, 20, "new")
     assert (store.path(20) / "data").read_text() == "new" * 10
     assert store.steps() == [20]
+
+
+def test_two_whose_content_is_good_stay_even_if_later_ones_look_intact(tmp_path: Path) -> None:
+    earlier = CheckpointStore(tmp_path, keep=2)
+    for step in (10, 20, 30, 40):
+        save(earlier, step)
+    for step in (30, 40):  # same size, other content: only reading it tells
+        data = earlier.path(step) / "data"
+        data.write_bytes(b"X" + data.read_bytes()[1:])
+    store = CheckpointStore(tmp_path, keep=2)  # another process: it wrote none of them
+    save(store, 50)
+    store.prune()
+    assert store.steps() == [50, 40, 30, 20]
+
+
+def test_ranks_share_the_reading_and_find_what_one_would(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path)
+    directory = store.scratch(20, "mark")
+    directory.mkdir(parents=True)
+    for rank in range(5):
+        (directory / f"__{rank}_0.distcp").write_bytes(bytes([rank]) * (100 + rank))
+    path = store.commit(directory, 20, {})[0]
+    (path / "__3_0.distcp").write_bytes(b"3" * 103)
+    shares = [faults_of(path, share, 2) for share in range(2)]
+    assert sorted(fault for share in shares for fault in share) == faults_of(path)
+    assert len(faults_of(path)) == 1
+    (path / "manifest.json").write_text("{")
+    assert all(faults_of(path, share, 2) for share in range(2))
+
+
+def test_a_quick_checksum_is_enough_to_find_a_flipped_bit(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path)
+    directory = store.scratch(20, "mark")
+    directory.mkdir(parents=True)
+    (directory / "data").write_text("weights")
+    known = {"data": {"bytes": 7, "sha256": "of its writer", "crc32": f"{zlib.crc32(b'weights'):08x}"}}
+    path = store.commit(directory, 20, {}, known)[0]
+    assert faults_of(path) == []
+    (path / "data").write_text("weighty"[:6] + "r")
+    assert faults_of(path) == ["data: content does not match its checksum"]
