@@ -83,6 +83,8 @@ def _count(reading: Reading, wanted: int) -> Check:
     name = "gpu_count"
     if reading.dead_on_bus:
         said = f"{', '.join(reading.dead_on_bus)} does not answer on the PCI bus"
+        if sum(not gpu.error for gpu in reading.gpus) >= wanted:  # another job's, on a shared node
+            return Check(name, Status.WARN, said)
         return Check(name, Status.CRITICAL, said, category="gpu_off_bus")
     if reading.error == VERSION_MISMATCH:
         said = "the driver in the kernel and its library are of different versions"
@@ -110,9 +112,7 @@ def _count(reading: Reading, wanted: int) -> Check:
         # The scheduler promised them: then it is the node, and not a wrong wish.
         promised = reading.allocated is not None and reading.allocated >= wanted
         return Check(name, Status.CRITICAL, said, category="gpu_off_bus" if promised else "")
-    hidden = (
-        "" if reading.on_bus is None else f", though {reading.on_bus} are on the bus: hidden from this job?"
-    )
+    hidden = f"; {reading.on_bus} are on the bus: hidden from this job?" if reading.on_bus else ""
     return Check(name, Status.WARN, f"{found} GPUs are seen, {wanted} are wanted{hidden}")
 
 

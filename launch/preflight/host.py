@@ -27,7 +27,7 @@ EARLIEST: Final = 1_735_689_600.0
 #: A clock this far behind what the run's directory has seen is wrong.
 BEHIND_S: Final = 60.0
 
-SHM = Path("/dev/shm")  # noqa: S108
+SHM = Path("/dev/shm")
 MEMINFO = Path("/proc/meminfo")
 
 

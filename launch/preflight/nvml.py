@@ -27,7 +27,7 @@ def read() -> Reading:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # two packages have this name; one of them complains
-            import pynvml
+            import pynvml  # type: ignore[import-untyped, unused-ignore]
     except ImportError:
         return Reading((), on_bus, dead, promised, LIBRARY_NOT_FOUND, "pynvml is not installed")
     return from_nvml(pynvml, on_bus, dead, promised)

@@ -28,7 +28,7 @@ _BROKEN: Final = frozenset({errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, e
 
 @dataclass(frozen=True)
 class Wrote:
-    """How it went. ``error``: an errno, 0 when there was none; ``same``: what was read is what was written."""
+    """How it went. ``error``: an errno, or 0; ``same``: what was read is what was written."""
 
     error: int = 0
     same: bool = True
