@@ -19,7 +19,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench clean dev-setup slurm
+.PHONY: help setup demo test lint bench score clean dev-setup slurm
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,6 +46,9 @@ lint: dev-setup ## ruff, mypy, import-linter, shellcheck
 
 bench: dev-setup ## print the measured figures (BENCH='cold-start journal' for some)
 	@$(BIN)/python scripts/bench/run $(BENCH)
+
+score: dev-setup ## triage against the labelled cases, each miss (SCORE_ARGS='--all DIR')
+	@$(BIN)/python scripts/score-triage.py $(SCORE_ARGS)
 
 clean: ## remove caches and builds; .venv and .trainmaster stay
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
