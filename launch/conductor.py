@@ -93,8 +93,8 @@ class Conductor:
         for node in decision.exclude:
             if node in self.team.members:
                 self.team.bar(node, decision.reason)
-        if decision.action.value == "swap_node" and incident.node in self.team.members:
-            self.team.bar(str(incident.node), decision.reason)
+        if decision.node in self.team.members:
+            self.team.bar(str(decision.node), decision.reason)
         print(
             f"trainmaster: cycle {self.team.cycle}: {incident.detail}; {decision.action.value} "
             f"by {decision.rule}",
@@ -147,11 +147,12 @@ class Conductor:
     def _ready(self, cycle: int, reason: str) -> list[RankEnd] | None:
         """Check the nodes and choose those that train; ends instead when there are too few."""
         config = self.segment.config
+        self.segment.cycle = cycle  # what goes wrong from here on is not said of the cycle before
         asked = self.team.usable()
         order = {"do": "prepare", "cycle": cycle, "checks": True, "attempt": self.segment.attempt}
         self.hub.send(asked, order)
         timeout = float((config.recovery.get("preflight") or {}).get("timeout") or 30.0)
-        limit = timeout + config.launch.startup_s + 5.0
+        limit = timeout + config.launch.warming_s + 5.0
 
         def answered() -> bool:
             return all(m.ready_cycle == cycle or not m.usable for m in map(self.team.members.get, asked) if m)
@@ -236,6 +237,8 @@ class Conductor:
                 return incidents.rank_end(self.team)
             if self.team.first_failed() is not None:
                 heard = heard or now
+                if self.team.leaving():
+                    continue  # a node may have gone, and be why: that is known in a moment
                 first = self.team.first_failed()
                 if now - heard >= (SETTLE_S if first and first.followed else SHORT_SETTLE_S):
                     return incidents.rank_end(self.team)

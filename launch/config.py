@@ -78,6 +78,12 @@ class Launch:
     faults: str | None = None
 
     @property
+    def warming_s(self) -> float:
+        """How long ranks wait for imports that are under way on their node: started without them, they would
+        import the same again, at the same time, and take longer."""
+        return max(self.startup_s, 60.0)
+
+    @property
     def world(self) -> int:
         return self.nodes * self.ranks_per_node
 

@@ -17,7 +17,7 @@ from .channel import Message
 from .outcome import RankEnd
 
 #: After a connection's end: time for the agent to come back before its node counts as lost.
-RETURN_S = 1.0
+RETURN_S = 0.7
 
 
 @dataclass
@@ -108,6 +108,10 @@ class Team:
             m for m in self.members.values()
             if m.left_at is not None and m.lost is None and not m.said_bye and now - m.left_at >= RETURN_S
         ]  # fmt: skip
+
+    def leaving(self) -> bool:
+        """Whether the connection of a node of the cycle has ended, and it is not given up yet."""
+        return any(m.left_at is not None and m.ends is None for m in self.working())
 
     def usable(self) -> list[str]:
         """Nodes that can be worked on, in order."""

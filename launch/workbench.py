@@ -17,9 +17,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from resiliency.health import Check, NodeHealth, Status
-
 from resiliency import contract
+from resiliency.health import Check, NodeHealth, Status
 
 from . import evidence, warm
 from .config import StageConfig
@@ -88,7 +87,7 @@ class Workbench:
                 health = NodeHealth(self.node, ())
             if self._warm is not None and not warm.ready(self._socket):
                 # The first cycle profits too: imports went on while nodes were checked.
-                warm.wait_ready(self._socket, self.config.launch.startup_s, self._warm)
+                warm.wait_ready(self._socket, self.config.launch.warming_s, self._warm)
             return {
                 "kind": "ready",
                 "cycle": cycle,
