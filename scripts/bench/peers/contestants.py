@@ -160,7 +160,12 @@ def trainmaster(setting: Setting) -> None:
                     "time": f"00:{setting.minutes:02d}:00",
                     "exclusive": True,
                 },
-                "chain": {"startup": "10s", "save_time": "1s", "signal_lead": "5s" if limit else "20s"},
+                "chain": {
+                    "startup": "10s",
+                    "save_time": "1s",
+                    "signal_lead": "5s" if limit else "20s",
+                    "lookahead": 5 if limit else 2,
+                },
                 "recovery": {"hang": {"floor": 3, "factor": 3, "first": 40}},
             }
         },
