@@ -13,11 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from resiliency.health import NodeHealth, Status
-
-from resiliency import exitcodes, policy
+from resiliency import exclusion, exitcodes, policy
 from resiliency.diagnosis import AttemptEvidence, Verdict, diagnose
 from resiliency.errors import StorageError
+from resiliency.health import NodeHealth, Status
 from resiliency.redact import redact
 from resiliency.state import Attempt, Stage
 from resiliency.taxonomy import Action
@@ -88,7 +87,7 @@ def checked(segment: Segment, team: Team, cycle: int, nodes: Sequence[str]) -> N
             if check.status in (Status.WARN, Status.CRITICAL):
                 notable.append(
                     {"node": member.node, "check": check.name, "status": check.status.value,
-                     "detail": redact(check.detail)[:300]}
+                     "category": check.category, "detail": redact(check.detail)[:300]}
                 )  # fmt: skip
         if health.failed and member.barred is None:
             team.bar(member.node, f"{member.node} failed its checks: {health.summary_line()}")
@@ -237,12 +236,11 @@ def _verdict(
 def _past(
     segment: Segment, verdict: Verdict, attempt: Attempt | None, cycle: int, step: int | None
 ) -> policy.PastAttempt:
-    known = attempt.cycles.get(cycle) if attempt else None
     return policy.PastAttempt(
         category=verdict.category,
         signature=verdict.signature,
         step=step,
-        progressed=known.progressed if known else False,
+        progressed=attempt.progressed_in(cycle) if attempt else False,
         node=verdict.node,
         in_job=True,
     )
@@ -269,7 +267,7 @@ def capacity(segment: Segment, team: Team, incident: Incident) -> policy.Capacit
         can_shrink=fewer is not None and fewer < len(team.training),
         time_left_s=left,
         restart_cost_s=min(launch.startup_s, segment.startup_s or launch.startup_s),
-        links_used=0,
+        straggler_swap=incident.swap,
     )
 
 
@@ -289,12 +287,14 @@ def _say(segment: Segment, cycle: int, verdict: Verdict, decision: policy.Decisi
         },
         cycle=cycle,
     )
-    data = {
-        "action": decision.action.value,
-        "rule": decision.rule,
-        "reason": redact(decision.reason),
-        "exclude": list(decision.exclude),
-        "in_job": True,
-        "shadow": shadow,
-    }
+    data = {**decision.as_data(), "reason": redact(decision.reason), "in_job": True, "shadow": shadow}
+    data["evidence"] = [redact(line) for line in decision.evidence]
     segment.journal.append("decision", data, sync=True, cycle=cycle)
+    if shadow:
+        return
+    settings = exclusion.Settings.read(segment.config.recovery.get("exclusion"))
+    for order in exclusion.ordered(
+        decision, verdict, cluster=segment.config.cluster, settings=settings, now=time.time()
+    ):
+        told = {**order.as_data(), "reason": redact(order.reason), "evidence": data["evidence"]}
+        segment.journal.append("node.excluded", told, sync=True, cycle=cycle, node=order.node)

@@ -7,7 +7,7 @@ alike. Evidence from logs (root before cascade) is a further input, not made her
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from . import exitcodes
 from .taxonomy import CATEGORIES, Category, category
@@ -21,7 +21,8 @@ class AttemptEvidence:
     last word when it had one, else the scheduler's. ``drain_reason``: why the attempt was asked to stop
     (time_limit, preempted, cancelled). ``error_category``: a program's own ``workload.error``.
     ``cancelled_by_us``: the control plane cancelled this job (left-over link, stopped stage);
-    ``cancelled_by``: the uid that the scheduler names.
+    ``cancelled_by``: the uid that the scheduler names. ``node``, ``rank``, ``signature``, ``lines`` and
+    ``category`` are what was found out about the last cycle while it could still be asked.
     """
 
     scheduler_state: str | None = None
@@ -36,11 +37,19 @@ class AttemptEvidence:
     cancelled_by_us: bool = False
     cancelled_by: str | None = None
     nodes: str = ""
+    category: str | None = None
+    node: str | None = None
+    rank: int | None = None
+    signature: str = ""
+    reason: str = ""
+    confidence: float | None = None
+    lines: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A category with its evidence. ``confidence`` 0 to 1; ``signature`` groups equal failures."""
+    """A category with its evidence. ``confidence`` 0 to 1; ``signature`` groups equal failures; ``node`` and
+    ``rank`` are where it showed, which by itself blames nobody."""
 
     category: str
     reason: str
@@ -85,7 +94,30 @@ def _verdict(name: str, reason: str, confidence: float, *evidence: str) -> Verdi
 
 
 def diagnose(seen: AttemptEvidence) -> Verdict:
-    """The verdict on one ended attempt.
+    """The verdict on one ended attempt: what its end says, and where the last cycle showed it.
+
+    What was found out on the spot explains an end that says little, and never contradicts one that says much.
+    """
+    found = _by_end(seen)
+    spot = seen.category and category(seen.category).name
+    if found.category == "unknown" and spot and spot not in ("unknown", "healthy"):
+        said = seen.reason or category(spot).phrase
+        evidence = tuple(dict.fromkeys([*seen.lines, *found.evidence]))
+        sure = 0.5 if seen.confidence is None else seen.confidence
+        return Verdict(spot, said, "root", sure, seen.node, seen.rank, evidence, seen.signature or spot)
+    if spot == found.category:
+        return replace(
+            found,
+            node=seen.node,
+            rank=seen.rank,
+            signature=seen.signature or found.signature,
+            evidence=tuple(dict.fromkeys([*seen.lines, *found.evidence])),
+        )
+    return found
+
+
+def _by_end(seen: AttemptEvidence) -> Verdict:
+    """The verdict from how it ended.
 
     Order matters: what ended it from outside explains the exit code it left behind; a program's own
     word explains its exit code; a bare code or signal comes last and proves little.

@@ -20,7 +20,8 @@ TYPES: Final[dict[str, str]] = {
     "run.created": "run directory complete: name, spec_digest, cluster, user, experiment, version, stages",
     "run.resumed": "a person asked to go on: stages = {name: epoch}",
     "run.cancelled": "a person asked to stop: stages = {name: epoch}, by",
-    "submission.intent": "about to submit: token, stage, link, cluster, epoch, script_sha256",
+    "submission.intent": "about to submit: token, stage, link, cluster, epoch, script_sha256, "
+    "exclude (nodes)",
     "submission.accepted": "a job exists: token, job_id, via (submit or lookup)",
     "submission.rejected": "definitely refused, no job exists: token, reason",
     "submission.uncertain": "the answer was lost: token, reason, looked_up (a look-up found nothing)",
@@ -31,6 +32,7 @@ TYPES: Final[dict[str, str]] = {
     "job.gone": "the scheduler no longer knows the job: token, job_id",
     "job.released": "a held job was released: token, job_id, reason",
     "link.cancelled": "we cancelled a job of our own: token, job_id, reason",
+    "link.excluding": "a queued link is kept off nodes (none: no longer): token, job_id, nodes, reason",
     "duplicate.refused": "a second job of one link ended itself: token, job_id, owner",
     "attempt.started": "the segment supervisor runs: token, link, job_id, restart_count, nodes, host, "
     "time_limit_s",
@@ -47,9 +49,10 @@ TYPES: Final[dict[str, str]] = {
     "checkpoint.quarantined": "a checkpoint failed verification and was set aside: path, reason",
     "data.built": "a dataset is complete: documents, tokens, bytes",
     "eval.result": "measured figures: metrics",
-    "decision": "what the policy said: action, rule, reason, exclude (nodes), in_job, shadow",
+    "decision": "what the policy said: action, rule, reason, category, exclude (nodes), in_job, evidence, "
+    "shadow",
     "preflight": "nodes were checked: cycle, status (OK, WARN, CRITICAL, UNKNOWN), seconds, "
-    "checks = [{node, check, status, detail}] (those that are not OK), failed (nodes)",
+    "checks = [{node, check, status, category, detail}] (those that are not OK), failed (nodes)",
     "cycle.started": "ranks are being started in the allocation: cycle, nodes, spares, world, port",
     "incident": "something in a running cycle that must be decided on: cycle, kind (rank_end, hang, "
     "node_lost, straggler, launch), onset, detected, node, rank, step, detail, evidence",
@@ -60,7 +63,8 @@ TYPES: Final[dict[str, str]] = {
     "node.swapped": "a spare took a node's place: out, in, reason",
     "node.lost": "a node of the allocation is gone: node, reason",
     "node.shrunk": "the stage goes on smaller: nodes, world, reason",
-    "node.excluded": "a node is kept out: node, cluster, category, reason, until, evidence, by",
+    "node.excluded": "a node is kept out: node, cluster, category, reason, until, evidence, by (person:NAME, "
+    "proof or quorum)",
     "node.readmitted": "a person or a repair let a node back: node, cluster, reason, by",
     "workload.timing": "what a start was spent on: phases = {imports, groups, model, data, load, first_step} "
     "in seconds, step",

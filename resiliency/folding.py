@@ -13,10 +13,15 @@ from typing import Any
 
 from .contract import parse_attempt_id, parse_token
 from .events import Event
+from .exclusion import Order
 from .jobstate import JobRecord
 from .state import Attempt, RunState, Stage, Submission
 
 Words = dict[str, tuple[Any, ...]]
+_OF_A_CYCLE = frozenset(
+    {"cycle.started", "cycle.ended", "incident", "verdict", "decision", "preflight"}
+    | {"node.swapped", "node.shrunk"}
+)
 _RECORD_FIELDS = frozenset(JobRecord.__dataclass_fields__) - {"job_id", "restart_count"}
 
 
@@ -74,6 +79,10 @@ def _apply(state: RunState, event: Event) -> None:
         _apply_submission(state, event)
     elif kind.startswith("stage.") and event.stage:
         _apply_stage(state.stage(event.stage), event)
+    elif kind == "link.excluding":
+        submission = _submission(state, event)
+        if submission is not None and _latest(submission.words, "exclude", event):
+            submission.exclude = tuple(sorted(map(str, data.get("nodes") or ())))
     elif kind == "link.cancelled":
         submission = _submission(state, event)
         if submission is not None:
@@ -81,6 +90,10 @@ def _apply(state: RunState, event: Event) -> None:
             for attempt in state.stage(submission.stage).attempts.values():
                 if attempt.token == submission.token:
                     attempt.cancelled_by_us = True
+    elif kind in ("node.excluded", "node.readmitted"):
+        order = Order.of(event)
+        if order is not None:
+            state.orders[event.key] = order
     elif kind in ("eval.result", "data.built") and event.stage:
         stage = state.stage(event.stage)
         if _latest(stage.words, kind, event):
@@ -115,6 +128,8 @@ def _apply_submission(state: RunState, event: Event) -> None:
     if submission is None:
         return
     data = event.data
+    if event.type == "submission.intent" and _latest(submission.words, "exclude", event):
+        submission.exclude = tuple(sorted(map(str, data.get("exclude") or ())))
     if event.type == "submission.intent":
         epoch = int(data.get("epoch") or 0)
         if event.ts not in submission.intents:
@@ -198,7 +213,11 @@ def _apply_attempt(state: RunState, event: Event) -> None:
         cycle = attempt.cycle(event.cycle or 0)
         if _earliest(cycle.words, kind, event):
             cycle.error = dict(data)
-    elif kind in ("cycle.started", "cycle.ended", "incident", "decision"):
+    elif kind == "node.lost":
+        node = str(data["node"])
+        if _earliest(words, f"lost {node}", event):
+            attempt.lost[node] = str(data.get("reason") or "lost")
+    elif kind in _OF_A_CYCLE:
         _apply_cycle(attempt, event)
     elif kind == "workload.resumed":
         step = step_of(data)
@@ -230,6 +249,14 @@ def _apply_cycle(attempt: Attempt, event: Event) -> None:
         if step is not None:
             cycle.step = max(cycle.step or 0, step_of(data))
             attempt.step = max(attempt.step or 0, step_of(data))
+    if kind == "node.swapped":
+        out, into = str(data["out"]), str(data["in"])
+        if _latest(cycle.words, f"swapped {out}", event):
+            cycle.swapped[out] = into
+        return
+    if kind == "node.shrunk":
+        cycle.shrunk = True
+        return
     if not _latest(cycle.words, kind, event):
         return
     if kind == "cycle.started":
@@ -247,6 +274,10 @@ def _apply_cycle(attempt: Attempt, event: Event) -> None:
         cycle.continued = bool(data.get("continued"))
     elif kind == "incident":
         cycle.incident = dict(data)
+    elif kind == "verdict":
+        cycle.verdict = dict(data)
+    elif kind == "preflight":
+        cycle.checks, cycle.checked_ts = dict(data), event.ts
     else:
         cycle.decision = dict(data)
 

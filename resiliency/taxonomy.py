@@ -47,6 +47,11 @@ class Category:
     node_fault: bool = False
     phrase: str = ""
 
+    @property
+    def node_suspect(self) -> bool:
+        """One such failure proves nothing, but a node where several jobs have them may be at fault."""
+        return self.name in NODE_SUSPECT
+
 
 def _rows(domain: str, *rows: tuple[str, Action, Budget, bool, str]) -> list[Category]:
     return [Category(name, domain, a, b, node, phrase) for name, a, b, node, phrase in rows]
@@ -78,7 +83,7 @@ _TABLE: list[Category] = [
         ("gpu_nvlink", _A.REQUEUE_EXCLUDING, _B.FREE, True, "NVLink fault"),
         ("gpu_firmware", _A.REQUEUE_EXCLUDING, _B.FREE, True, "GPU firmware (GSP) fault"),
         ("gpu_fault", _A.RESTART_IN_JOB, _B.UNEXPLAINED, False, "GPU fault without proof of cause"),
-        ("sdc_suspected", _A.REQUEUE_EXCLUDING, _B.FREE, True, "wrong results on one node"),
+        ("sdc_suspected", _A.REQUEUE_EXCLUDING, _B.UNEXPLAINED, True, "wrong results on one node"),
     ),
     *_rows(
         "network",
@@ -126,11 +131,27 @@ _TABLE: list[Category] = [
     *_rows(
         "performance",
         ("hang", _A.RESTART_IN_JOB, _B.UNEXPLAINED, False, "no progress"),
-        ("straggler", _A.RESTART_IN_JOB, _B.UNEXPLAINED, False, "a rank is slow"),
+        ("straggler", _A.CONTINUE, _B.FREE, False, "a rank is slow"),
     ),
     *_rows("none", ("healthy", _A.NONE, _B.FREE, False, "complete")),
     *_rows("unknown", ("unknown", _A.REQUEUE, _B.UNEXPLAINED, False, "unexplained")),
 ]
+
+#: What a broken node does to work, and what work can also do to itself. Never memory, disk, quota,
+#: configuration, data or code: those follow the work wherever it runs.
+NODE_SUSPECT: Final = frozenset(
+    {
+        "framework_crash",
+        "comm_timeout",
+        "gpu_fault",
+        "ib_transport",
+        "net_other",
+        "storage_stale",
+        "hang",
+        "straggler",
+        "unknown",
+    }
+)
 
 CATEGORIES: Final[dict[str, Category]] = {row.name: row for row in _TABLE}
 
