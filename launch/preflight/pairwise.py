@@ -87,16 +87,16 @@ class Responder:
         self._listener = socket.create_server((host, 0), backlog=64)
         self.port = int(self._listener.getsockname()[1])
         self._slots = threading.BoundedSemaphore(_GUESTS)
-        self._closed = False
+        self._closed = threading.Event()  # set by another thread
         self._thread = threading.Thread(target=self._serve, daemon=True, name="pairwise")
         self._thread.start()
 
     def _serve(self) -> None:
-        while not self._closed:
+        while not self._closed.is_set():
             try:
                 guest, _ = self._listener.accept()
             except OSError:
-                if self._closed:
+                if self._closed.is_set():
                     return
                 time.sleep(0.05)
                 continue
@@ -115,7 +115,7 @@ class Responder:
                 left = min(int(size), _MOST_MEGABYTES * _MEGABYTE)
                 until = time.monotonic() + min(max(float(seconds), 0.0), _LONGEST_S)
                 buffer = memoryview(bytearray(_BLOCK))
-                while left > 0 and not self._closed:
+                while left > 0 and not self._closed.is_set():
                     _limit(guest, until)
                     got = guest.recv_into(buffer, min(left, _BLOCK))
                     if not got:
@@ -128,7 +128,7 @@ class Responder:
             self._slots.release()
 
     def close(self) -> None:
-        self._closed = True
+        self._closed.set()
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes accept
         self._listener.close()
