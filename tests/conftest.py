@@ -16,7 +16,12 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # What a user's shell says must not steer a test, and no test may touch a user's own runs.
-_KEPT = ("TRAINMASTER_DEV_CLUSTER_DIR", "TRAINMASTER_REQUIRE_SLURM")
+_KEPT = (
+    "TRAINMASTER_DEV_CLUSTER_DIR",
+    "TRAINMASTER_REQUIRE_SLURM",
+    "TRAINMASTER_CHAOS",
+    "TRAINMASTER_CHAOS_SEED",
+)
 for _name in list(os.environ):
     if _name.startswith(("TRAINMASTER_", "SLURM_", "SBATCH_")) and _name not in _KEPT:
         del os.environ[_name]

@@ -1,6 +1,6 @@
 """A small training program for rehearsals: ranks that need each other at every step, without torch.
 
-Its "model" is a few numbers; the loss of a step depends on every step before it and on all ranks, so
+Its "model" is a few numbers; the loss of a step depends on every step before it and on all samples, so
 that a step left out, done twice or done with the wrong state shows in each later loss. Ranks meet through
 rank 0 by TCP; a rank that dies ends the others, as gloo does, and one that stands still makes them wait.
 Reports, heartbeats, checkpoints (sealed, renamed, verified before use), metrics and exit codes are those of
@@ -28,11 +28,15 @@ from resiliency import artifact, contract, exitcodes, faults
 from resiliency.workload import Workload
 
 WIDTH = 64
-RECORD = struct.Struct(f"<{WIDTH}d")
+#: Samples of a step, shared out over the ranks: the result does not depend on how many there are.
+SAMPLES = 4
+VECTOR = struct.Struct(f"<{WIDTH}d")
+
+Vectors = dict[int, list[float]]  # sample → what a rank made of it
 
 
 class Group:
-    """Sums vectors over all ranks, and agrees on flags. Rank 0 is the hub."""
+    """Sums vectors over all ranks. Rank 0 is the hub."""
 
     def __init__(self, rank: int, world: int) -> None:
         self.rank, self.world = rank, world
@@ -55,43 +59,71 @@ class Group:
                     raise
                 time.sleep(0.05)
 
-    def sum(self, vector: list[float]) -> list[float]:
-        """In the order of ranks, so that the result is the same to the last digit each time."""
-        if self.world == 1:
-            return vector
+    def sum(self, mine: Vectors) -> list[float]:
+        """In the order of samples, so that the result is the same to the last digit each time."""
         if self.rank:
-            self.peers[0].sendall(struct.pack("<i", self.rank) + RECORD.pack(*vector))
-            return list(RECORD.unpack(self._read(self.peers[0], RECORD.size)))
-        parts = {0: vector}
+            hub = self.peers[0]
+            hub.sendall(struct.pack("<i", len(mine)))
+            for number, vector in mine.items():
+                hub.sendall(struct.pack("<i", number) + VECTOR.pack(*vector))
+            return list(VECTOR.unpack(_read(hub, VECTOR.size)))
+        found = dict(mine)
         for peer in self.peers:
-            data = self._read(peer, 4 + RECORD.size)
-            parts[struct.unpack("<i", data[:4])[0]] = list(RECORD.unpack(data[4:]))
-        total = [0.0] * WIDTH
-        for rank in sorted(parts):
-            total = [a + b for a, b in zip(total, parts[rank], strict=True)]
+            for _ in range(struct.unpack("<i", _read(peer, 4))[0]):
+                data = _read(peer, 4 + VECTOR.size)
+                found[struct.unpack("<i", data[:4])[0]] = list(VECTOR.unpack(data[4:]))
+        total = added(found)
         for peer in self.peers:
-            peer.sendall(RECORD.pack(*total))
+            peer.sendall(VECTOR.pack(*total))
         return total
 
-    @staticmethod
-    def _read(peer: socket.socket, count: int) -> bytes:
-        data = b""
-        while len(data) < count:
-            more = peer.recv(count - len(data))
-            if not more:
-                raise ConnectionError("Connection closed by peer")
-            data += more
-        return data
+
+def _read(peer: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        more = peer.recv(count - len(data))
+        if not more:
+            raise ConnectionError("Connection closed by peer")
+        data += more
+    return data
 
 
-def sample(step: int, rank: int) -> list[float]:
-    """This rank's batch of this step."""
-    digest = hashlib.shake_128(f"{step}.{rank}".encode()).digest(4 * WIDTH)
+def added(vectors: Vectors) -> list[float]:
+    total = [0.0] * WIDTH
+    for number in sorted(vectors):
+        total = [a + b for a, b in zip(total, vectors[number], strict=True)]
+    return total
+
+
+def sample(step: int, number: int) -> list[float]:
+    digest = hashlib.shake_128(f"{step}.{number}".encode()).digest(4 * WIDTH)
     return [value / 2**32 for value in struct.unpack(f"<{WIDTH}I", digest)]
 
 
+def gradients(weights: list[float], step: int, rank: int, world: int) -> Vectors:
+    """Of this rank's share of the step's samples; the last number of each is its loss."""
+    found: Vectors = {}
+    for number in range(rank, SAMPLES, world):
+        gradient = [w * 0.1 + x for w, x in zip(weights, sample(step, number), strict=True)]
+        found[number] = [*gradient[:-1], sum(gradient)]
+    return found
+
+
+def updated(weights: list[float], total: list[float]) -> list[float]:
+    return [*(w - 0.01 * g for w, g in zip(weights[:-1], total[:-1], strict=True)), 0.0]
+
+
+def expected(steps: int) -> dict[int, float]:
+    """Step → loss of an undisturbed run, computed in this process."""
+    weights, losses = [0.0] * WIDTH, {}
+    for step in range(1, steps + 1):
+        total = added(gradients(weights, step, 0, 1))
+        weights, losses[step] = updated(weights, total), total[-1]
+    return losses
+
+
 class Checkpoints:
-    """Sealed directories, the newest that verifies wins. Rank 0 writes, everybody reads."""
+    """Rank 0's: sealed directories, of which the newest that verifies wins."""
 
     def __init__(self, root: Path, work: Workload) -> None:
         self.root, self.work = root, work
@@ -120,14 +152,13 @@ class Checkpoints:
         names = ((re.fullmatch(r"iter_(\d+)", path.name), path) for path in self.root.iterdir())
         return sorted(((int(match[1]), path) for match, path in names if match), reverse=True)
 
-    def newest(self, rank: int) -> tuple[int, list[float]]:
+    def newest(self) -> tuple[int, list[float]]:
         for step, path in self.found():
             problems = artifact.faults(path, kind="checkpoint")
             if not problems:
                 return step, json.loads((path / "weights.json").read_text())
-            if rank == 0:
-                os.rename(path, path.with_name(f"{path.name}.corrupt"))
-                self.work.event("checkpoint.quarantined", path=str(path), reason=problems[0])
+            os.rename(path, path.with_name(f"{path.name}.corrupt"))
+            self.work.event("checkpoint.quarantined", path=str(path), reason=problems[0])
         return 0, [0.0] * WIDTH
 
 
@@ -135,34 +166,32 @@ def train(args: argparse.Namespace, work: Workload, group: Group) -> int:
     rank = group.rank
     checkpoints = Checkpoints(args.stage_dir / "checkpoints", work)
     with work.section("load"):
-        step, weights = checkpoints.newest(rank)
-        # Rank 0 may have set one aside that another rank has read: all go on from rank 0's.
-        start = group.sum([float(step) if rank == 0 else 0.0, *[0.0] * (WIDTH - 1)])
-        weights = group.sum(weights if rank == 0 else [0.0] * WIDTH)
-        step = int(start[0])
+        # Rank 0 looks, everybody gets its answer.
+        step, weights = checkpoints.newest() if rank == 0 else (0, [])
+        step = int(group.sum({0: [float(step), *[0.0] * (WIDTH - 1)]} if rank == 0 else {})[0])
+        weights = group.sum({0: weights} if rank == 0 else {})
     attempt = re.sub(r"[^A-Za-z0-9_.-]+", "-", work.attempt or "by-hand")
     log: Any = contextlib.nullcontext()
     if rank == 0:
         work.event("workload.resumed", step=step, checkpoint=str(args.stage_dir))
         (args.stage_dir / "metrics").mkdir(exist_ok=True)
         log = (args.stage_dir / "metrics" / f"train-{attempt}.jsonl").open("a", buffering=1)
-    print(f"rank {rank}: from step {step}", flush=True)
+    print(f"rank {rank} of {group.world}: from step {step}", flush=True)
     with log:
         while step < args.steps:
             faults.at_step(step + 1, rank)
-            began = time.monotonic()
-            gradient = [w * 0.1 + x for w, x in zip(weights, sample(step + 1, rank), strict=True)]
-            time.sleep(max(0.0, args.step_s - (time.monotonic() - began)))
-            # The last two places carry the loss and the wish to stop.
-            mine = faults.loss(sum(gradient))
+            time.sleep(args.step_s)
+            mine = gradients(weights, step + 1, rank, group.world)
+            for vector in mine.values():
+                vector[-1] = faults.loss(vector[-1])
             with work.collective():
-                told = group.sum([*gradient[:-2], mine, float(work.should_stop())])
-            loss, stop = told[-2], told[-1] > 0
+                total = group.sum(mine)
+                stop = group.sum({rank: [float(work.should_stop()), *[0.0] * (WIDTH - 1)]})[0] > 0
+            loss = total[-1]
             if loss != loss:
                 work.error("numeric", f"the loss is {loss} at step {step + 1}", "look at the samples")
                 return exitcodes.RESULT_REJECTED
-            weights = [w - 0.01 * g / group.world for w, g in zip(weights, told, strict=True)]
-            weights[-1] = 0.0
+            weights = updated(weights, total)
             step += 1
             work.report(step=step, loss=loss, section="step")
             if rank == 0:
@@ -172,9 +201,9 @@ def train(args: argparse.Namespace, work: Workload, group: Group) -> int:
                 with work.section("checkpoint"):
                     checkpoints.save(step, weights)
             if stop and not last:
-                group.sum([0.0] * WIDTH)  # nobody leaves before rank 0 has saved
+                group.sum({})  # nobody leaves before rank 0 has saved
                 return exitcodes.PROGRESS_MADE
-    group.sum([0.0] * WIDTH)
+    group.sum({})
     return exitcodes.COMPLETE
 
 
