@@ -122,7 +122,7 @@ class Hub:
 
     def fileno(self) -> int:
         """Readable when there is something to poll (an epoll of all connections)."""
-        return self._selector.fileno()  # type: ignore[attr-defined,no-any-return]
+        return self._selector.fileno()
 
     @property
     def nodes(self) -> frozenset[str]:

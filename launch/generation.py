@@ -55,6 +55,7 @@ class Generation:
         self._relay: Relay | None = None
         self._pidfds: dict[int, int] = {}
         self._seen: set[int] = set()
+        self._log_from = self.log.stat().st_size if self.log.exists() else 0
 
     # -- start ---------------------------------------------------------------------------------
 
@@ -144,6 +145,16 @@ class Generation:
         """Whether every rank has told how it ended, though a launcher may still be there."""
         spoken = ends_so_far(self.started, self.records)
         return len(spoken) >= self.config.launch.ranks_per_node
+
+    def last_words(self, most: int = 64 << 10) -> str:
+        """The end of what this cycle wrote to the node's log."""
+        try:
+            with self.log.open("rb") as stream:
+                size = stream.seek(0, os.SEEK_END)
+                stream.seek(max(self._log_from, size - most))
+                return stream.read(most).decode("utf-8", "replace")
+        except OSError:
+            return ""
 
     def pids(self) -> dict[int, int]:
         """Rank → process id, of those that run."""

@@ -21,6 +21,7 @@ from resiliency.redact import redact
 from resiliency.state import Attempt, Stage
 from resiliency.taxonomy import Action
 
+from . import reading
 from .leftover import say
 from .outcome import RankEnd, speaker
 from .segment import Segment
@@ -147,6 +148,8 @@ def decide(
     if attempt is not None and attempt.step is not None:
         reached = max(reached or 0, attempt.step)
     verdict = _verdict(segment, incident, ends, attempt, cycle)
+    if verdict.category == "unknown":
+        verdict = _read(verdict, segment, team)
     past = _past(segment, verdict, attempt, cycle, reached)
     history = [*_history(stage, attempt), past]
     decision = policy.decide(verdict, history, segment.config.budgets, capacity(segment, team, incident))
@@ -231,6 +234,30 @@ def _verdict(
     )
     evidence = tuple(dict.fromkeys([*found.evidence, *incident.evidence]))[:_EVIDENCE]
     return replace(found, node=node, rank=rank, signature=signature, reason=redact(reason), evidence=evidence)
+
+
+def _read(verdict: Verdict, segment: Segment, team: Team) -> Verdict:
+    """An end that explains nothing: what the logs say of it."""
+    count = segment.config.launch.ranks_per_node
+    ranks = {i * count + local: node for i, node in enumerate(team.training) for local in range(count)}
+    words = {member.node: member.last_words for member in team.working()}
+    found = reading.read(words, evidence_dir(segment, team.cycle), ranks=ranks)
+    if found is None:
+        return verdict
+    lines = tuple(dict.fromkeys([*found.evidence, *verdict.evidence]))[:_EVIDENCE]
+    reason = f"{verdict.reason}; the logs show {found.words}"
+    if not found.category:
+        return replace(verdict, reason=reason, evidence=lines)
+    return replace(
+        verdict,
+        category=found.category,
+        reason=reason,
+        evidence=lines,
+        confidence=found.confidence,
+        node=found.node or verdict.node,
+        rank=found.rank if found.rank is not None else verdict.rank,
+        signature=f"{found.category}:{verdict.signature}",
+    )
 
 
 def _past(

@@ -324,6 +324,7 @@ class Agent:
 
     def _finish(self, generation: Generation) -> None:
         ends = generation.close()
+        self.last_words = generation.last_words() if any(end.failed for end in ends) else ""
         self.step = self.heart.step() if self.heart is not None else None
         self.generation, self.heart, self.idle_at = None, None, None
         self._tell_progress(generation.cycle, final=True)
@@ -350,6 +351,7 @@ class Agent:
                 "cycle": self.last_cycle,
                 "ends": [end.as_data() for end in ends],
                 "step": self._reached(),
+                "log": self.last_words,
             }
         )
 
@@ -358,6 +360,7 @@ class Agent:
         return max((step for step in (self.step, read) if step is not None), default=None)
 
     last_cycle: int = 0
+    last_words: str = ""
     step: int | None = None  # the furthest of the last cycle
 
     # -- its last word -------------------------------------------------------------------------

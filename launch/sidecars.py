@@ -29,7 +29,7 @@ LONGEST_PAUSE_S = 30.0
 #: A replica that lived this long is not taken to be in a loop of failing.
 _LIVED_S = 60.0
 
-Tell = Callable[[str, Mapping[str, Any]], None]
+Tell = Callable[..., Any]
 
 
 @dataclass

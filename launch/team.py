@@ -39,6 +39,7 @@ class Member:
     failed: RankEnd | None = None
     ends: Sequence[RankEnd] | None = None  # of the cycle it works in
     step: int | None = None
+    last_words: str = ""  # the end of its log, when ranks failed
     evidence: list[dict[str, Any]] | None = None
     records_cycle: int = -1
 
@@ -89,6 +90,7 @@ class Team:
         elif kind == "ended" and int(message["cycle"]) == self.cycle:
             member.ends = tuple(RankEnd.from_data(end) for end in message["ends"])
             member.step = message.get("step")
+            member.last_words = str(message.get("log") or "")
         elif kind == "terminated":
             member.terminated = True
         elif kind == "suspect":
@@ -150,7 +152,7 @@ class Team:
         self.suspected.clear()
         for member in self.members.values():
             member.failed, member.ends, member.evidence, member.step = None, None, None, None
-            member.records_cycle = -1
+            member.records_cycle, member.last_words = -1, ""
 
     def lose(self, node: str, why: str) -> None:
         member = self.members[node]
