@@ -6,8 +6,11 @@ runs in a process of its own, as it does in production.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
 import time
@@ -105,6 +108,10 @@ class Program:
         files = sorted((self.directory / "run" / "journal").glob("*.jsonl"))
         return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
+    def told(self, kind: str) -> list[dict[str, Any]]:
+        """Data of the events of one type."""
+        return [event["data"] for event in self.events() if event["type"] == kind]
+
     def journal_env(self, attempt: str) -> dict[str, str]:
         """The variables of an allocation, so that the program writes a journal."""
         return {
@@ -113,6 +120,72 @@ class Program:
             "TRAINMASTER_STAGE": "stage",
             "TRAINMASTER_ATTEMPT": attempt,
         }
+
+
+class Faulty(Program):
+    """The pretrain program with a fault of ``faulty_pretrain``."""
+
+    def __init__(self, fault: str, directory: Path, spec: dict[str, Any], inputs: dict[str, Path]):
+        self.fault = fault
+        super().__init__("pretrain", directory, spec, inputs)
+
+    def command(self, ranks: int) -> list[str]:
+        assert ranks == 1
+        return [
+            sys.executable,
+            "-m",
+            "tests.models.faulty_pretrain",
+            self.fault,
+            "--config",
+            str(self.config),
+        ]
+
+
+class Pair:
+    """One rank on each of two "nodes": a name and a directory. Without a launcher."""
+
+    def __init__(self, program: Program, scratch: Path) -> None:
+        self.program = program
+        self.nodes = [scratch / "node-a", scratch / "node-b"]
+
+    def start(self, attempt: str) -> list[subprocess.Popen[str]]:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        ranks = []
+        for rank, node in enumerate(self.nodes):
+            node.mkdir(parents=True, exist_ok=True)
+            place = {
+                "RANK": str(rank),
+                "WORLD_SIZE": "2",
+                "LOCAL_RANK": "0",
+                "LOCAL_WORLD_SIZE": "1",
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(port),
+                "TRAINMASTER_NODE": node.name,
+                "TRAINMASTER_NODE_DIR": str(node),
+            }
+            ranks.append(self.program.start(1, **self.program.journal_env(attempt), **place))
+        return ranks
+
+    def run_until(self, attempt: str, step: int) -> str:
+        """Start, and kill both ranks after this step's line in the log; that they are gone also shows that
+        nothing of theirs is left (the pipe would stay open)."""
+        ranks = self.start(attempt)
+        said = wait_for(ranks[0], lambda line: f"iteration {step:8d}/" in line)
+        for rank in ranks:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(rank.pid, signal.SIGKILL)
+        for rank in ranks:
+            rank.communicate(timeout=60)
+        return said
+
+    def run(self, attempt: str) -> tuple[list[int], str, str]:
+        """Exit codes, what rank 0 said, errors of both."""
+        ranks = self.start(attempt)
+        said, error = ranks[0].communicate(timeout=240)
+        other = ranks[1].communicate(timeout=60)[1]
+        return [int(rank.returncode) for rank in ranks], said, error + other
 
 
 def _environment(extra: dict[str, str]) -> dict[str, str]:

@@ -9,8 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
-import socket
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -18,70 +16,21 @@ from typing import Any
 import pytest
 
 from models.copy_file import CopyFile, Damaged, read_facts
-from tests.models.programs import Program, wait_for
+from tests.models.programs import Pair
 from tests.models.test_pretrain import pretrain
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("memory")]
 
 
-class Pair:
-    """One rank on each of two nodes."""
-
-    def __init__(self, program: Program, scratch: Path) -> None:
-        self.program = program
-        self.nodes = [scratch / "node-a", scratch / "node-b"]
-
-    def start(self, attempt: str) -> list[subprocess.Popen[str]]:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        ranks = []
-        for rank, node in enumerate(self.nodes):
-            node.mkdir(parents=True, exist_ok=True)
-            place = {
-                "RANK": str(rank),
-                "WORLD_SIZE": "2",
-                "LOCAL_RANK": "0",
-                "LOCAL_WORLD_SIZE": "1",
-                "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": str(port),
-                "TRAINMASTER_NODE": node.name,
-                "TRAINMASTER_NODE_DIR": str(node),
-            }
-            ranks.append(self.program.start(1, **self.program.journal_env(attempt), **place))
-        return ranks
-
-    def run_until(self, attempt: str, step: int) -> str:
-        """Start, and kill both ranks after this step's line in the log."""
-        ranks = self.start(attempt)
-        said = wait_for(ranks[0], lambda line: f"iteration {step:8d}/" in line)
-        for rank in ranks:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(rank.pid, signal.SIGKILL)
-        for rank in ranks:
-            rank.communicate(timeout=60)
-        return said
-
-    def run(self, attempt: str) -> str:
-        ranks = self.start(attempt)
-        said, error = ranks[0].communicate(timeout=240)
-        other = ranks[1].communicate(timeout=60)[1]
-        assert [rank.returncode for rank in ranks] == [0, 0], error + other
-        return said
-
-    def copies(self) -> dict[tuple[str, int, int], Path]:
-        """(node, owner, step) → file, of those that are whole."""
-        found = {}
-        for node in self.nodes:
-            for path in sorted((node / "copies").glob("*.*")):
-                with contextlib.suppress(Damaged):
-                    facts = read_facts(path)
-                    found[node.name, facts["owner"], facts["step"]] = path
-        return found
-
-
-def events(program: Program, kind: str) -> list[dict[str, Any]]:
-    return [event["data"] for event in program.events() if event["type"] == kind]
+def copies_of(pair: Pair) -> dict[tuple[str, int, int], Path]:
+    """(node, owner, step) → file, of those that are whole."""
+    found = {}
+    for node in pair.nodes:
+        for path in sorted((node / "copies").glob("*.*")):
+            with contextlib.suppress(Damaged):
+                facts = read_facts(path)
+                found[node.name, facts["owner"], facts["step"]] = path
+    return found
 
 
 def flip(path: Path) -> None:
@@ -98,9 +47,9 @@ def test_recovery_from_memory(tmp_path: Path, dataset: Path) -> None:
         "checkpoint": {"interval": 20, "keep": 3, "local_interval": 3},
     }
     whole = Pair(pretrain(tmp_path / "whole", dataset, {"precision": "bf16"}, **settings), tmp_path / "w")
-    whole.run("whole")
+    assert whole.run("whole")[0] == [0, 0]
     want = whole.program.losses("whole")
-    taken = events(whole.program, "snapshot.taken")
+    taken = whole.program.told("snapshot.taken")
     assert taken
     assert taken[0]["replicas"] == 2
     assert taken[0]["bytes"] > 2 * 100_000
@@ -108,34 +57,35 @@ def test_recovery_from_memory(tmp_path: Path, dataset: Path) -> None:
     program = pretrain(tmp_path / "broken", dataset, {"precision": "bf16"}, **settings)
     pair = Pair(program, tmp_path / "b")
     pair.run_until("first", 29)
-    steps = {step for _, _, step in pair.copies()}
+    steps = {step for _, _, step in copies_of(pair)}
     assert len(steps) in (1, 2)
     # Each rank's copy is on its node and on the other one.
-    newest = max(s for s in steps if len([1 for copy in pair.copies() if copy[2] == s]) == 4)
+    newest = max(s for s in steps if len([1 for copy in copies_of(pair) if copy[2] == s]) == 4)
     assert newest > 20
 
     # A spare takes the place of node b: it has nothing, all comes from node a.
     shutil.rmtree(pair.nodes[1])
     pair.nodes[1] = pair.nodes[1].with_name("spare")
     said = pair.run_until("second", 36)
-    resumed = events(program, "workload.resumed")[-1]
+    resumed = program.told("workload.resumed")[-1]
     assert (resumed["source"], resumed["step"]) == ("memory", newest)
     assert f"resumed at step {newest} from copies" in said
-    assert events(program, "checkpoint.quarantined") == []
+    assert program.told("checkpoint.quarantined") == []
 
     # Both copies of one rank's newest state are damaged: the generation before is used, all of it.
-    copies = pair.copies()
+    copies = copies_of(pair)
     generations = sorted({step for _, _, step in copies if step > newest})
     assert generations
     last = generations[-1]
     for node in pair.nodes:
         flip(copies[node.name, 1, last])
-    pair.run("third")
-    quarantined = events(program, "checkpoint.quarantined")
+    codes, _, error = pair.run("third")
+    assert codes == [0, 0], error
+    quarantined = program.told("checkpoint.quarantined")
     assert quarantined
     assert all("checksum" in one["reason"] for one in quarantined)
     assert all(Path(one["path"]).exists() for one in quarantined)
-    final = events(program, "workload.resumed")[-1]
+    final = program.told("workload.resumed")[-1]
     assert final["step"] < last
     assert final["source"] == ("memory" if final["step"] > 20 else "global")
     third = program.losses("third")
