@@ -157,7 +157,7 @@ class Checkpoints:
             problems = artifact.faults(path, kind="checkpoint")
             if not problems:
                 return step, json.loads((path / "weights.json").read_text())
-            os.rename(path, path.with_name(f"{path.name}.corrupt"))
+            os.rename(path, path.with_name(f"{path.name}.corrupt-{time.time_ns()}"))
             self.work.event("checkpoint.quarantined", path=str(path), reason=problems[0])
         return 0, [0.0] * WIDTH
 
