@@ -15,6 +15,8 @@ from typing import Final
 from resiliency.health import Check, Status
 
 WARN_S: Final = 1.0
+#: Clocks are read to about this: a trip may seem to have taken so much less than nothing.
+_GRAIN_S: Final = 1e-5
 
 
 @dataclass(frozen=True)
@@ -41,12 +43,12 @@ class Trip:
 
 def offset(trips: Sequence[Trip]) -> Offset | None:
     """From the fastest trip; None when none makes sense."""
-    good = [t for t in trips if math.isfinite(t.duration) and t.duration >= 0 and t.came <= t.went]
+    good = [t for t in trips if math.isfinite(t.duration) and t.duration >= -_GRAIN_S and t.came <= t.went]
     if not good:
         return None
     best = min(good, key=lambda trip: trip.duration)
     seconds = ((best.came - best.asked) + (best.went - best.answered)) / 2
-    return Offset(seconds, best.duration / 2)
+    return Offset(seconds, max(best.duration, 0.0) / 2)
 
 
 def measure(

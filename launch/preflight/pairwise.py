@@ -231,18 +231,22 @@ def judge(results: Sequence[Pair]) -> list[Suspect]:
     One bad pair proves nothing of either node, so two nodes alone are never named.
     """
     fine, bad, slow = _sorted(results)
+
+    def trouble(node: str) -> float:
+        wrong = len(bad[node] | slow[node])
+        return wrong / (wrong + len(fine[node]))
+
     suspects: list[Suspect] = []
     for node in sorted({*bad, *slow}):
+        share = trouble(node)
         for kind, seen in (("fails", bad[node]), ("is slow", slow[node])):
-            # A witness gets on with somebody; better with somebody who is not this node.
-            witnesses = sorted(peer for peer in seen if fine[peer] - {node})
-            met = len(fine[node] | bad[node] | slow[node])
-            # Who gets on with most is no suspect: then its peers are.
-            if len(witnesses) < WITNESSES or len(witnesses) * 2 <= met:
-                continue
-            confidence = round(0.6 + 0.35 * len(witnesses) / met, 2)
-            suspects.append(Suspect(node, f"{kind} with {_list(witnesses)}", confidence))
-            break
+            # A witness gets on with others, and better than this node does: where two halves do not
+            # reach each other all are equally bad off, and nobody is to blame.
+            witnesses = sorted(peer for peer in seen if fine[peer] and trouble(peer) < share)
+            if share > 0.5 and len(witnesses) >= WITNESSES:
+                confidence = round(0.6 + 0.35 * share, 2)
+                suspects.append(Suspect(node, f"{kind} with {_list(witnesses)}", confidence))
+                break
     return suspects
 
 
@@ -254,8 +258,12 @@ def _sorted(results: Sequence[Pair]) -> tuple[_Peers, _Peers, _Peers]:
     fine: _Peers = defaultdict(set)
     bad: _Peers = defaultdict(set)
     slow: _Peers = defaultdict(set)
-    rates = [pair.result.mb_per_s for pair in results if pair.result.ok]
-    usual = median(rates) if rates else 0.0
+    best: dict[str, float] = defaultdict(float)
+    for pair in results:
+        for node in (pair.asker, pair.answerer):
+            best[node] = max(best[node], pair.result.mb_per_s if pair.result.ok else 0.0)
+    # What most nodes reach with somebody: of three nodes two pairs are slow when one node is.
+    usual = median(best.values()) if best else 0.0
     for pair in results:
         result = pair.result
         if not result.ok:
