@@ -138,7 +138,8 @@ _TABLE: list[Category] = [
 ]
 
 #: What a broken node does to work, and what work can also do to itself. Never memory, disk, quota,
-#: configuration, data or code: those follow the work wherever it runs.
+#: configuration, data or code: those follow the work wherever it runs. Nor what nobody explained: most
+#: often that is the program's own.
 NODE_SUSPECT: Final = frozenset(
     {
         "framework_crash",
@@ -149,7 +150,6 @@ NODE_SUSPECT: Final = frozenset(
         "storage_stale",
         "hang",
         "straggler",
-        "unknown",
     }
 )
 
