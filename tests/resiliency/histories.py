@@ -51,7 +51,7 @@ def drafts(draw: st.DrawFn) -> tuple[str, dict[str, Any], dict[str, Any]]:
     elif kind.startswith("submission."):
         data |= {"cluster": "local", "link": link, "job_id": str(8 + draw(st.integers(0, 5)))}
         data["looked_up"] = draw(st.booleans())
-    elif not kind.startswith("stage.") and kind not in ("data.built", "link.cancelled"):
+    elif not kind.startswith(("stage.", "link.")) and kind != "data.built":
         fields |= {"attempt": attempt, "cycle": epoch, "node": draw(st.sampled_from(["n1", "n2"]))}
         data |= {"step": step, "exit_code": draw(st.sampled_from([0, 1, 75, 137]))}
         data |= {"verdict": "go", "category": "code_error", "message": reason, "role": "trainer"}
@@ -68,8 +68,16 @@ def drafts(draw: st.DrawFn) -> tuple[str, dict[str, Any], dict[str, Any]]:
             data["nodes"] = draw(st.sampled_from(["", "n[1-2]"]))
             data["submitted_at"], data["started_at"] = 1.0, draw(st.sampled_from([None, 2.0]))
             data["ended_at"] = draw(st.sampled_from([None, 3.0, 9.0]))
+        if kind.startswith(("cycle.", "node.")) or kind in ("incident", "verdict", "decision", "preflight"):
+            data |= {"node": draw(st.sampled_from([None, "n1", "n2"])), "cluster": "local"}
+            data |= {"category": draw(st.sampled_from(["hang", "node_down", "code_error"]))}
+            data |= {"signature": reason, "continued": draw(st.booleans()), "nodes": ["n1", "n2"]}
+            data |= {"until": float(step * 10), "out": "n1", "in": draw(st.sampled_from(["n2", "n3"]))}
+            data |= {"exclude": draw(st.sampled_from([[], ["n1"]])), "failed": ["n2"], "confidence": 0.5}
         if kind == "eval.result":
             data = {"metrics": {"bpb": draw(st.floats(0, 9)), "more": {"n": step}}}
+    if kind == "link.excluding":
+        data["nodes"] = draw(st.sampled_from([[], ["n1"]]))
     if draw(st.integers(0, 19)) == 0:
         name = draw(st.sampled_from(["step", "epoch", "stages", "job_id", "metrics", "token"]))
         data[name] = draw(st.sampled_from([None, "x", [], {"a": []}, -1, 2**70, [1], 1.5]))

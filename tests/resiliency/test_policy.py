@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resiliency.diagnosis import Verdict
-from resiliency.policy import Budgets, Capacity, PastAttempt, decide
+from resiliency.policy import Budgets, Capacity, PastAttempt, decide, shadowed
 from resiliency.taxonomy import CATEGORIES, Action, Budget
 
 FEW = Budgets(unexplained=3, no_progress=3, same_signature=2, launch=2, max_links=10, total_wall_s=1000.0)
@@ -139,6 +140,51 @@ def test_the_last_link_ends_the_chain() -> None:
     assert rule(past("healthy"), capacity=Capacity(links_used=10)) == ("none", "complete")
 
 
+def test_in_shadow_a_failure_ends_the_attempt_and_no_node_is_kept_out() -> None:
+    verdict = Verdict("node_down", "why", confidence=1.0, node="n1", signature="x")
+    inside = Capacity(in_job=True, restarts_left=3, spares=1)
+    swap = decide(verdict, [past("node_down")], FEW, inside)
+    assert swap.stays and swap.exclude == ("n1",)
+    done = shadowed(swap)
+    assert (done.action, done.rule, done.exclude, done.stays) == (Action.REQUEUE, "shadow", (), False)
+    assert "swap_node by in-job:spare" in done.reason
+    slow = decide(Verdict("straggler", "why", node="n1"), [past("straggler")], FEW, inside)
+    assert shadowed(slow).stays  # going on is doing nothing
+    stop = decide(Verdict("gpu_oom", "why"), [past("gpu_oom")], FEW, inside)
+    assert shadowed(stop).action is Action.STOP
+    over = decide(verdict, [past("node_down")], FEW, Capacity())
+    assert (shadowed(over).action, shadowed(over).exclude) == (Action.REQUEUE, ())
+
+
+@given(
+    st.sampled_from(sorted(CATEGORIES)), st.booleans(), st.integers(0, 3), st.integers(0, 4), st.booleans()
+)
+def test_no_allocation_restarts_for_ever(
+    name: str, named: bool, spares: int, restarts: int, swap_slow: bool
+) -> None:
+    """The same failure at ever new steps, and nothing saved: each restart uses something up."""
+    history: list[PastAttempt] = []
+    nodes = 4
+    for _ in range(50):
+        node = f"n{nodes}" if named else None
+        capacity = Capacity(
+            in_job=True, restarts_left=restarts, spares=spares, can_shrink=nodes > 1, straggler_swap=swap_slow
+        )
+        history.append(PastAttempt(name, name, len(history), node=node, in_job=True))
+        decision = decide(
+            Verdict(name, "why", confidence=1.0, node=node, signature=name), history, FEW, capacity
+        )
+        if not decision.stays or decision.action is Action.CONTINUE:
+            break
+        if decision.action is Action.SWAP_NODE:
+            spares, nodes = spares - 1, nodes - 1
+        elif decision.action is Action.SHRINK:
+            nodes -= 1
+        else:
+            restarts -= 1
+    assert len(history) <= 9
+
+
 _pasts = st.builds(
     PastAttempt,
     category=st.sampled_from(sorted(CATEGORIES)),
@@ -146,6 +192,8 @@ _pasts = st.builds(
     step=st.none() | st.integers(0, 3),
     progressed=st.booleans(),
     worked=st.booleans(),
+    node=st.sampled_from([None, "n1", "n2"]),
+    in_job=st.booleans(),
 )
 _budgets = st.builds(
     Budgets,
@@ -158,18 +206,42 @@ _budgets = st.builds(
 )
 
 
-@given(st.lists(_pasts, min_size=1, max_size=8), _budgets, st.integers(0, 6), st.floats(0, 200))
+_capacities = st.builds(
+    Capacity,
+    in_job=st.booleans(),
+    restarts_left=st.integers(0, 2),
+    spares=st.integers(0, 2),
+    can_shrink=st.booleans(),
+    time_left_s=st.none() | st.floats(0, 100),
+    restart_cost_s=st.floats(0, 60),
+    straggler_swap=st.booleans(),
+)
+
+
+@given(
+    st.lists(_pasts, min_size=1, max_size=8),
+    _budgets,
+    st.integers(0, 6),
+    st.floats(0, 200),
+    _capacities,
+    st.sampled_from([0.3, 0.95]),
+)
 def test_promises_that_hold_for_every_history(
-    history: list[PastAttempt], budgets: Budgets, links: int, wall_s: float
+    history: list[PastAttempt], budgets: Budgets, links: int, wall_s: float, inside: Capacity, sure: float
 ) -> None:
     last = history[-1]
     row = CATEGORIES[last.category]
-    verdict = Verdict(last.category, "why", signature=last.signature)
-    decision = decide(verdict, history, budgets, Capacity(links, wall_s))
-    assert decision == decide(verdict, history, budgets, Capacity(links, wall_s))
+    verdict = Verdict(last.category, "why", confidence=sure, node=last.node, signature=last.signature)
+    capacity = replace(inside, links_used=links, wall_used_s=wall_s)
+    decision = decide(verdict, history, budgets, capacity)
+    assert decision == decide(verdict, history, budgets, capacity)
     assert decision.rule and decision.reason
-    if decision.action is Action.REQUEUE_EXCLUDING:
+    if decision.exclude or decision.action is Action.REQUEUE_EXCLUDING:
         assert row.node_fault
+    assert decision.in_job or not decision.stays
+    assert capacity.in_job or decision.action not in (Action.SWAP_NODE, Action.SHRINK, Action.CONTINUE)
+    if decision.action is Action.SWAP_NODE:
+        assert capacity.spares and verdict.node
     if row.budget is Budget.TERMINAL:
         assert not decision.goes_on
     if decision.goes_on and budgets.total_wall_s is not None:

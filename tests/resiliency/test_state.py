@@ -262,6 +262,110 @@ def test_the_program_s_first_error_counts() -> None:
     assert told.train.attempts[_JOB].verdict().category == "gpu_oom"
 
 
+# -- cycles ------------------------------------------------------------------------------------
+
+
+def cycled(*ends: tuple[str, bool]) -> Told:
+    """An attempt whose cycles ended so: (category, whether another followed), each at a further step."""
+    told = Told().created(train=[]).submitted()
+    told.inside("attempt.started", token=_TOKEN).inside("attempt.gate", verdict="go")
+    for number, (category, on) in enumerate(ends):
+        told.inside("cycle.started", cycle=number, nodes=["n1", "n2"], spares=["n3"])
+        told.inside("workload.resumed", cycle=number, step=10 * number)
+        told.inside("progress", cycle=number, step=10 * number + 5)
+        data = {"category": category, "signature": f"{category}!", "continued": on, "rank": 1}
+        told.inside("cycle.ended", cycle=number, step=10 * number + 6, reason="why", **data)
+    return told
+
+
+def test_each_cycle_that_was_got_over_counts_and_the_attempt_s_own_end_counts_once() -> None:
+    told = cycled(("hang", True), ("framework_crash", True), ("code_error", False))
+    assert [p.category for p in told.train.attempts[_JOB].past_cycles()] == ["hang", "framework_crash"]
+    told.inside("workload.error", cycle=2, category="code_error", message="KeyError")
+    told.inside("attempt.finished", exit_code=1).seen("FAILED", exit_code=1)
+    past = told.train.history()
+    assert [(p.category, p.step, p.in_job) for p in past] == [
+        ("hang", 6, True),
+        ("framework_crash", 16, True),
+        ("code_error", 26, False),
+    ]
+    assert past[-1].signature == "code_error!"  # what the supervisor decided on, so that both decide alike
+
+
+def test_a_running_attempt_is_not_history_yet() -> None:
+    assert cycled(("hang", True)).train.history() == []
+
+
+def test_what_was_found_out_on_the_spot_explains_a_bare_exit_code() -> None:
+    told = cycled(("hang", False)).inside("attempt.finished", exit_code=1).seen("FAILED", exit_code=1)
+    verdict = told.train.attempts[_JOB].verdict()
+    assert (verdict.category, verdict.rank, verdict.reason) == ("hang", 1, "why")
+
+
+def test_and_does_not_contradict_an_end_that_says_more() -> None:
+    told = cycled(("hang", False)).seen("TIMEOUT")
+    assert told.train.attempts[_JOB].verdict().category == "time_limit"
+    told = cycled(("hang", True)).inside("attempt.finished", exit_code=0).seen("COMPLETED", exit_code=0)
+    assert told.train.attempts[_JOB].verdict().category == "healthy"
+
+
+def test_an_end_after_a_cycle_that_was_got_over_is_not_that_cycle_s() -> None:
+    told = cycled(("code_error", True))
+    told.inside("workload.error", cycle=0, category="code_error", message="KeyError")
+    # Then no node was left to start the next cycle on.
+    told.inside("attempt.finished", exit_code=1).seen("FAILED", exit_code=1)
+    past = told.train.history()
+    assert [(p.category, p.step) for p in past] == [("code_error", 6), ("unknown", None)]
+
+
+def test_progress_of_a_cycle_is_a_save_past_what_it_resumed_from() -> None:
+    told = cycled(("hang", True), ("hang", True))
+    attempt = told.train.attempts[_JOB]
+    assert [p.progressed for p in attempt.past_cycles()] == [False, False]
+    told.inside("checkpoint.committed", cycle=0, step=4).inside("checkpoint.committed", cycle=1, step=10)
+    attempt = told.train.attempts[_JOB]
+    assert [p.progressed for p in attempt.past_cycles()] == [True, False]
+
+
+def test_a_cycle_that_does_not_say_where_it_resumed_is_measured_by_what_was_saved_before() -> None:
+    told = Told().created(train=[])
+    told.inside("checkpoint.committed", cycle=0, step=20).inside("checkpoint.committed", cycle=1, step=20)
+    attempt = told.train.attempts[_JOB]
+    assert (attempt.progressed_in(0), attempt.progressed_in(1), attempt.progressed_in(7)) == (
+        True,
+        False,
+        False,
+    )
+
+
+def test_swaps_losses_and_orders_are_kept() -> None:
+    told = cycled(("node_down", True))
+    told.inside("node.swapped", cycle=1, **{"out": "n2", "in": "n3"})
+    told.inside("node.lost", cycle=0, reason="gone")  # of no node: nonsense
+    told.events.append(_event(told, "node.lost", {"node": "n2", "reason": "gone"}))
+    told.events.append(_event(told, "node.excluded", {"node": "n2", "cluster": "local", "until": 9e9}))
+    attempt = told.train.attempts[_JOB]
+    assert (attempt.cycles[1].swapped, attempt.lost) == ({"n2": "n3"}, {"n2": "gone"})
+    (order,) = told.state.orders.values()
+    assert (order.node, order.run, order.until) == ("n2", RUN, 9e9)
+    assert len(told.state.malformed) == 1
+
+
+def _event(told: Told, kind: str, data: dict[str, Any]) -> Event:
+    told.now += 1
+    return Event(kind, RUN, "w", len(told.events) + 1, told.now, told.now, "train", _JOB, 0, data=data)
+
+
+def test_a_link_keeps_off_the_nodes_it_was_last_told() -> None:
+    told = Told().created(train=[])
+    told.say("submission.intent", token=_TOKEN, stage="train", exclude=["n2", "n1"])
+    assert told.train.submissions[_TOKEN].exclude == ("n1", "n2")
+    told.say("link.excluding", token=_TOKEN, stage="train", nodes=["n1"])
+    assert told.train.submissions[_TOKEN].exclude == ("n1",)
+    told.say("submission.intent", token=_TOKEN, stage="train")  # submitted again, kept off none
+    assert told.train.submissions[_TOKEN].exclude == ()
+
+
 def test_a_job_gone_from_the_scheduler_has_ended_without_a_verdict() -> None:
     told = Told().created(train=[]).submitted().inside("job.gone", token=_TOKEN)
     attempt = told.train.attempts[_JOB]
