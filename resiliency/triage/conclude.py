@@ -39,6 +39,17 @@ PLACELESS = frozenset(
         "shm_exhausted",
     }
 )
+AFTERWARDS = frozenset(
+    {
+        Action.NONE,
+        Action.RESTART_IN_JOB,
+        Action.REQUEUE,
+        Action.REQUEUE_EXCLUDING,
+        Action.ROLLBACK_CHECKPOINT,
+        Action.HOLD,
+        Action.STOP,
+    }
+)
 #: Findings about one rank, whatever their category.
 NAMED = frozenset({"flight-missing-rank", "stacks-odd-one-out", "monitored-barrier", "hang-culprit"})
 MANY = {"driver_mismatch": Action.STOP, "fabric_manager": Action.HOLD, "container_node": Action.STOP}
@@ -208,7 +219,8 @@ def _registry(hit: Hit) -> bool:
 
 def _action(case: Case, hit: Hit, name: str, node: str | None, everyone: bool, choice: Choice) -> str:
     row = category(name)
-    action = row.action.value
+    # Of an ended job nothing is left that could wait or go on.
+    action = row.action.value if row.action in AFTERWARDS else Action.RESTART_IN_JOB.value
     if name == "unknown":
         return "restart_in_job"
     proof = hit.proof or any(h.proof and h.node == node for h in choice.supporting)

@@ -26,6 +26,9 @@ _PREFIXES = (
         r"\((?P<actor>[A-Za-z_][\w.:<>-]{0,60}) pid=(?P<pid>\d+)(?:, ip=(?P<ip>[0-9a-fA-F.:]+))?\)[ ]?"
     ),
     re.compile(r"(?P<node>[A-Za-z][A-Za-z0-9.-]{0,62}):[ ]"),  # pdsh, srun with node names
+    re.compile(  # vLLM's logger, on each line of a traceback too
+        r"(?P<level>INFO|WARNING|ERROR|DEBUG|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d (?:\[[\w.:/ -]{1,80}\] ?)?"
+    ),
     re.compile(r"20\d\d-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:?\d\d)[:]?[ ](?=\[|\d+:|\()"),  # container runtimes
 )
 _NOT_NODES = frozenset(
@@ -80,8 +83,8 @@ _CONFIG = re.compile(
       | (?:export[ ]|set[ ]|declare[ ]-x[ ])?[A-Z][A-Z0-9_]{2,}=            # environment dumps
       | \+{1,4}[ ]                                 # set -x
       | --?[\w-]+(?:[ =]|$)                        # an option of a command line
-      | (?!kernel)(?![\w.]*(?:Error|Exception|Interrupt|Exit)\b)["']?[\w.-]+["']?\s*:\s*   # yaml
-      and json dumps (?:["'{]|\[["'\]\d]|(?:true|false|null|None|True|False|-?\d[\d.e+-]*)\s*,?\s*$)
+      | (?!kernel)(?![\w.]*(?:Error|Exception|Interrupt|Exit)\b)["']?[\w.-]+["']?\s*:\s*
+        (?:["'{]|\[["'\]\d]|(?:true|false|null|None|True|False|-?\d[\d.e+-]*)\s*,?\s*$)
       | \#(?!\d)                                   # comments of an echoed script
     )""",
     re.X,
@@ -118,6 +121,11 @@ class Prefix:
     node: str | None = None
     pid: int | None = None
     ip: str | None = None
+
+    @property
+    def writer(self) -> tuple[object, ...]:
+        """Equal for lines of one process, whatever times stand in their prefixes."""
+        return (self.rank, self.task, self.local, self.node, self.pid)
 
 
 NO_PREFIX = Prefix()

@@ -7,10 +7,10 @@ for lines that repeat. ``tests/resiliency/triage/test_scan.py``, ``test_hostile.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from . import clock, lines, tracebacks
+from . import clock, lines, neighbours, tracebacks
 from .model import CONTEXT, Hit
 from .prefilter import Prefilter
 from .progress import Progress, last_progress
@@ -18,7 +18,7 @@ from .reader import Source, pieces
 from .refine import refine
 from .signatures import Signature, SignatureSet, best
 
-BEHIND, AHEAD, OVERLAP = 128 << 10, 64 << 10, 256
+BEHIND, OVERLAP = 128 << 10, 256
 PER_SIGNATURE, PER_WRITER = 1500, 3
 _DIGITS = b"0123456789"
 _MARK = tracebacks.MARK.encode()
@@ -85,7 +85,7 @@ class Scanner:
                     run.line_at = base = done = at + len(data)
                     continue
             buffer += data
-            upto = max(done - base, len(buffer) - AHEAD)
+            upto = max(done - base, len(buffer) - neighbours.AHEAD)
             upto = max(done - base, buffer.rfind(b"\n", 0, upto) + 1) or upto
             run.piece(buffer, base, done - base, upto)
             done = base + upto
@@ -172,7 +172,7 @@ class _Run:
             return
         if self.scanner.dull(raw):
             return
-        text = self._text(buffer, start, at, end)
+        text = neighbours.shown(buffer, start, at, end)
         prefix = lines.split_prefix(text, self.scanner.nodes)
         if prefix.task is not None:
             self.out.max_task = max(self.out.max_task, prefix.task)
@@ -203,14 +203,16 @@ class _Run:
         if lines.is_config(body) or lines.is_advice(body):
             return True
         if body[:1] in " \t":
-            return lines.is_source_line(body, self._previous(buffer, start, prefix))
+            return lines.is_source_line(body, neighbours.previous(buffer, start, prefix, self.scanner.nodes))
         return False
 
     def _traceback(
         self, buffer: bytes, base: int, start: int, end: int, body: str, prefix: lines.Prefix
     ) -> None:
-        before = self._previous(buffer, start, prefix) or ""
-        found = tracebacks.parse(body, self._following(buffer, end, prefix), before=before)
+        before = neighbours.previous(buffer, start, prefix, self.scanner.nodes) or ""
+        found = tracebacks.parse(
+            body, neighbours.following(buffer, end, prefix, self.scanner.nodes), before=before
+        )
         if found is None:
             return
         self.taken.add(base + found.offset)
@@ -220,7 +222,8 @@ class _Run:
         if chosen is None:
             return
         signature, match = chosen
-        hit = self._hit(signature, match, buffer, base, found.offset, found.text.splitlines()[0], prefix)
+        first = found.text.splitlines()[0]
+        hit = self._hit(signature, match, buffer, base, found.offset, first, prefix, start)
         hit.groups["frames"] = found.frames
         hit.groups["message"] = found.text
         if found.chained and signature.generic:
@@ -240,41 +243,6 @@ class _Run:
 
     # -- pieces of a hit -----------------------------------------------------------------------
 
-    def _text(self, buffer: bytes, start: int, at: int, end: int) -> str:
-        raw = buffer[start:end].rstrip(b"\r")
-        if b"\r" in raw:  # a progress bar redraws its line: the part with the match is the line
-            left = raw.rfind(b"\r", 0, max(0, at - start)) + 1
-            right = raw.find(b"\r", max(0, at - start))
-            raw = raw[left : right if right >= 0 else len(raw)]
-        return lines.plain(raw.decode("utf-8", "replace"))
-
-    def _previous(self, buffer: bytes, start: int, prefix: lines.Prefix) -> str | None:
-        """The line before, of the same writer."""
-        key = prefix.key.rstrip()
-        for _ in range(40):
-            if start <= 0:
-                return None
-            end = start - 1
-            start = buffer.rfind(b"\n", max(0, end - lines.MAX_LINE), end) + 1
-            text = lines.plain(buffer[start:end].decode("utf-8", "replace"))
-            if not key or text.startswith(key):
-                return text[len(prefix.key) :] if text.startswith(prefix.key) else text[len(key) :]
-        return None
-
-    def _following(self, buffer: bytes, end: int, prefix: lines.Prefix) -> Iterator[tuple[int, str]]:
-        same = tracebacks.same_writer(prefix.key)
-        limit = min(len(buffer), end + AHEAD)
-        while end < limit:
-            start = end + 1
-            end = buffer.find(b"\n", start, start + lines.MAX_LINE)
-            if end < 0:
-                end = buffer.find(b"\n", start)
-                end = len(buffer) if end < 0 else end
-            text = lines.plain(buffer[start : min(end, start + lines.MAX_LINE)].decode("utf-8", "replace"))
-            text = text.rstrip("\r")
-            if same(text):
-                yield start, text[prefix.length :]
-
     def _hit(
         self,
         signature: Signature,
@@ -284,6 +252,7 @@ class _Run:
         start: int,
         text: str,
         prefix: lines.Prefix,
+        began: int | None = None,
     ) -> Hit:
         groups = {k: v for k, v in match.groupdict().items() if v is not None}
         hit = Hit(
@@ -311,30 +280,34 @@ class _Run:
             hit.groups["task"] = str(prefix.task)
         if prefix.ip:
             hit.groups["ip"] = prefix.ip
-        self._time(hit, buffer, start, text)
+        self._time(hit, buffer, start if began is None else began, start, text)
         refine(hit)
         return hit
 
-    def _time(self, hit: Hit, buffer: bytes, start: int, text: str) -> None:
+    def _time(self, hit: Hit, buffer: bytes, began: int, start: int, text: str) -> None:
         stamp = clock.find(text[:600], self._reference())
         if stamp is not None:
             hit.time, hit.timed = stamp.seconds, True
             self.out.boot_clock |= stamp.boot
             return
         before = after = None
-        for reach in (2048, 32768):
-            window = buffer[max(0, start - reach) : start].decode("utf-8", "replace")
+        near = False
+        for reach in (4096, 65536):
+            window = buffer[max(0, began - reach) : began].decode("utf-8", "replace")
             stamp = clock.find_last(window, self._reference())
             if stamp is not None and not stamp.boot:
-                before = stamp.seconds
+                before, near = stamp.seconds, reach == 4096
                 break
         for reach in (1024, 16384):
             stamp = clock.find(buffer[start : start + reach].decode("utf-8", "replace"), self._reference())
             if stamp is not None and not stamp.boot:
                 after = stamp.seconds
                 break
-        # What ends a job is followed at once by lines with a time; what came before may be hours older.
-        hit.time = after if after is not None and (before is None or after >= before) else before
+        # Between two times: just after the one before if that is near, else just before the
+        # next one (what ends a
+        # job is followed at once by lines with a time; the last one before may be hours older).
+        later = after is not None and (before is None or (after >= before and not near))
+        hit.time = after if later else before
 
     def _reference(self) -> float | None:
         return self.reference if self.reference is not None else self.out.first_time

@@ -240,8 +240,14 @@ class SignatureSet:
         return found
 
 
+def _telling(found: tuple[Signature, re.Match[str]]) -> tuple[bool, bool, bool, int]:
+    signature, match = found
+    specific = not signature.generic
+    return (specific, signature.frames is not None, signature.where == "line", match.end() - match.start())
+
+
 def best(found: Sequence[tuple[Signature, re.Match[str]]]) -> tuple[Signature, re.Match[str]] | None:
     """Of several signatures on one line: specific before generic, then the longest match."""
     if not found:
         return None
-    return max(found, key=lambda f: (not f[0].generic, f[0].frames is not None, f[1].end() - f[1].start()))
+    return max(found, key=_telling)

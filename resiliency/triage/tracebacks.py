@@ -7,7 +7,7 @@ Ranks interleave their lines, so only lines with the prefix of the one that says
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 MARK = "Traceback (most recent call last)"
@@ -98,10 +98,3 @@ def _finish(offset: int, text: str, frames: list[str], lines: Lines, harmless: b
         end = at
     # The frames nearest to the error tell most: keep the last twelve.
     return Traceback(offset, "\n".join(parts), "\n".join(frames[-12:]), end, chained, harmless)
-
-
-def same_writer(key: str) -> Callable[[str], bool]:
-    """Whether a raw line was written with this prefix."""
-    if not key:
-        return lambda raw: True
-    return lambda raw: raw.startswith((key, key.rstrip()))
