@@ -40,6 +40,9 @@ _STAMP = re.compile(
 )
 
 
+_LIKELY = re.compile(r"\d:\d\d:\d\d|\d\.\d{6}\]")  # every stamp has one of these; cheap to look for
+
+
 @dataclass(frozen=True)
 class Stamp:
     """A time as written. ``partial``: the year (or the day) was missing and has been supplied."""
@@ -79,17 +82,39 @@ def _near(reference: float | None, month: int, day: int, *rest: str | None) -> f
 
 
 def find(text: str, reference: float | None = None) -> Stamp | None:
-    """The first time stamp in ``text`` (look at a line's head, not at all of it)."""
-    match = _STAMP.search(text)
-    return _stamp(match, reference) if match else None
+    """The first time stamp in ``text``."""
+    likely = _LIKELY.search(text)
+    while likely is not None:
+        # The longest stamp ends at most 14 characters behind what is looked for, and begins before it.
+        match = _STAMP.search(text, _line_start(text, likely.start()))
+        stamp = _stamp(match, reference) if match else None
+        if stamp is not None or match is None:
+            return stamp
+        likely = _LIKELY.search(text, max(match.end(), likely.end()))
+    return None
 
 
 def find_last(text: str, reference: float | None = None) -> Stamp | None:
-    """The last time stamp in ``text``."""
-    last = None
-    for last in _STAMP.finditer(text):  # noqa: B007 - the last one is wanted
-        pass
-    return _stamp(last, reference) if last else None
+    """The last time stamp in ``text``; looks from the end, so that a long text costs no more than a short one."""
+    end = len(text)
+    for reach in (512, 8192, end):
+        start = _line_start(text, max(0, end - reach))
+        found = None
+        for likely in _LIKELY.finditer(text, start):
+            found = likely
+        if found is None:
+            continue
+        last = None
+        for match in _STAMP.finditer(text, max(start, _line_start(text, found.start()))):
+            last = match
+        stamp = _stamp(last, reference) if last else None
+        if stamp is not None:
+            return stamp
+    return None
+
+
+def _line_start(text: str, at: int) -> int:
+    return text.rfind("\n", 0, at) + 1
 
 
 def _stamp(match: re.Match[str], reference: float | None) -> Stamp | None:

@@ -25,13 +25,23 @@ class Progress:
     step: int | None
 
 
-def last_progress(buffer: bytes, lo: int, hi: int) -> list[tuple[int, int | None, str]]:
-    """Up to three last progress lines of ``buffer[lo:hi]``: offset, step, first characters."""
+_TAIL = 256 << 10  # words that this file has not used yet are looked for in the end of a piece only
+
+
+def last_progress(
+    buffer: bytes, lo: int, hi: int, known: set[bytes] | None = None
+) -> list[tuple[int, int | None, str]]:
+    """Up to three last progress lines of ``buffer[lo:hi]``: offset, step, first characters.
+
+    ``known`` holds the words by which progress was found before in this file; found ones are added.
+    """
+    used = known if known is not None else set()
     found: dict[int, re.Match[bytes]] = {}
-    for word in _WORDS:
+    for word in sorted(_WORDS, key=lambda w: w not in used):
+        first = lo if word in used or hi - lo <= _TAIL else hi - _TAIL
         at = hi
         for _ in range(30):
-            at = buffer.rfind(word, lo, at)
+            at = buffer.rfind(word, first, at)
             if at < 0 or len(found) >= 3:
                 break
             start = buffer.rfind(b"\n", max(0, at - 400), at) + 1
@@ -41,6 +51,9 @@ def last_progress(buffer: bytes, lo: int, hi: int) -> list[tuple[int, int | None
                 found[start] = match
                 at = start
         if found:
+            used.add(word)
+            break
+        if used and word in used:
             break
     rows = []
     for start, match in sorted(found.items()):

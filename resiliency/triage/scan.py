@@ -115,6 +115,7 @@ class _Run:
         self.counts: dict[str, int] = {}
         self.by_writer: dict[tuple[str, object, object], Hit] = {}
         self.writer_counts: dict[tuple[str, object, object], int] = {}
+        self.words: set[bytes] = set()
         self.taken: set[int] = set()  # offsets of lines already read as part of a traceback
 
     def count_to(self, buffer: bytes, base: int, upto: int) -> int:
@@ -344,14 +345,14 @@ class _Run:
     def _range(self, buffer: bytes, lo: int, hi: int) -> None:
         if self.out.first_time is None:
             head = buffer[lo : min(hi, lo + 65536)].decode("utf-8", "replace")
-            for text in head.splitlines()[:400]:
-                stamp = clock.find(text[:200], self.reference)
-                if stamp is not None and (not stamp.partial or self.reference is not None or stamp.boot):
-                    self.out.first_time, self.out.boot_clock = stamp.seconds, stamp.boot
-                    break
+            stamp = clock.find(head, self.reference)
+            if stamp is not None and stamp.partial and self.reference is None and not stamp.boot:
+                stamp = next(filter(_whole, (clock.find(t) for t in head.splitlines()[:400])), None)
+            if stamp is not None:
+                self.out.first_time, self.out.boot_clock = stamp.seconds, stamp.boot
 
     def _last_progress(self, buffer: bytes, base: int, lo: int, hi: int) -> None:
-        for start, step, head in last_progress(buffer, lo, hi):
+        for start, step, head in last_progress(buffer, lo, hi, self.words):
             stamp = clock.find(head, self._reference())
             when = stamp.seconds if stamp and not stamp.boot else None
             place = Progress(base + start, self.number(buffer, base, start), when, step)
@@ -379,3 +380,7 @@ def _int(*values: object) -> int | None:
         if text.isdigit() and len(text) < 10:
             return int(text)
     return None
+
+
+def _whole(stamp: clock.Stamp | None) -> bool:
+    return stamp is not None and not stamp.partial

@@ -25,6 +25,12 @@ _HARMLESS_BEFORE = (
     "Task exception was never retrieved",
     "Error in sys.excepthook",
 )
+#: What a probe of hardware prints where there is none, and goes on: NVRx 0.4 does at each start on a node
+#: without NVML, with the two chained errors of pynvml. A program that dies of it says so in its own words.
+_PROBES = re.compile(
+    r"pynvml\.NVMLError_(?:LibraryNotFound|Uninitialized|DriverNotLoaded)\b|"
+    r"OSError: libnvidia-ml\.so"
+)
 #: A log line of its own, not part of a message that has several lines.
 _ANOTHER = re.compile(
     r"^(?:\[?20\d\d[-/]|[IWEFC]\d{3,4} |\[[IWEFC]\d|\[rank|srun: |slurmstepd: |\d\d:\d\d:\d\d|"
@@ -77,7 +83,7 @@ def parse(start: str, lines: Lines, *, before: str = "") -> Traceback | None:
             if _looks_like_noise(text):
                 continue
             return None
-        return _finish(offset, text, frames, lines, harmless)
+        return _finish(offset, text, frames, lines, harmless or bool(_PROBES.search(text)))
     return None
 
 
