@@ -8,6 +8,7 @@ Import only after ``runtime.prepare()``.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import io
 import json
@@ -73,12 +74,22 @@ def part_path(directory: Path, rank: int) -> Path:
 
 def pack(objects: dict[str, list[Any]]) -> dict[str, bytes]:
     """Objects as they are now, in the form they are stored in."""
-    packed = {}
-    for key, values in objects.items():
-        buffer = io.BytesIO()
-        torch.save(values, buffer)
-        packed[key] = buffer.getvalue()
-    return packed
+    # Most are modules' empty extra states.
+    return {
+        key: _pack_nothing(len(values)) if all(value is None for value in values) else _pack(values)
+        for key, values in objects.items()
+    }
+
+
+def _pack(values: list[Any]) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(values, buffer)
+    return buffer.getvalue()
+
+
+@functools.cache
+def _pack_nothing(count: int) -> bytes:
+    return _pack([None] * count)
 
 
 def write_rank(

@@ -7,6 +7,7 @@ run gives the same losses as an uninterrupted one, to the last digit (``tests/mo
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import os
@@ -157,6 +158,7 @@ def _train(
     )  # fmt: skip
     if found is not None:
         current.step, current.consumed, current.saved = found
+    gc.freeze()  # so that a collection amid a step does not go through all that setting up has made
     try:
         finished = loop(current)
     finally:

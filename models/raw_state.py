@@ -133,9 +133,9 @@ class Layout:
             self.bytes += -(-size // ALIGN) * ALIGN
 
     def fits(self, tensors: dict[str, torch.Tensor]) -> bool:
+        """Whether these are the same by name and shape; their order may change with a load."""
         return len(tensors) == len(self.table) and all(
-            name == row[0] and list(tensor.shape) == row[2]
-            for (name, tensor), row in zip(tensors.items(), self.table, strict=True)
+            name in tensors and list(tensors[name].shape) == shape for name, _, shape, _, _ in self.table
         )
 
 
