@@ -148,7 +148,7 @@ def _train(
         log = TrainLog(path, train.steps, train.log_interval, train.global_batch_size)
     saver = Saver(
         ranks, control, store, lambda: state.collect(wrapped, optimizer, scheduler), facts, work,
-        beside=keep.beside, fence=fence,
+        beside=keep.async_, fence=fence,
     )  # fmt: skip
     device = torch.device("cuda", torch.cuda.current_device()) if ranks.cuda else torch.device("cpu")
     compute = Compute(wrapped, optimizer, stream, train, device, work)

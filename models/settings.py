@@ -101,7 +101,7 @@ class Checkpoint:
     interval: int | None = None  # steps; None ("auto"): by cost and failure rate, at first every ``seconds``
     seconds: float = 600.0
     keep: int = 3
-    beside: bool = True  # "async" in the file: written while training goes on
+    async_: bool = True  # written while training goes on
     local_interval: int | None = None  # steps between copies in the nodes' memory; None: no copies
     replicas: int = 1  # copies of each node's part on another node
 
@@ -191,15 +191,15 @@ def read_parallel(given: Mapping[str, Any]) -> Parallel:
 
 def read_checkpoint(given: Mapping[str, Any]) -> Checkpoint:
     """Raises ``ConfigFault``."""
-    renamed = {"beside" if key == "async" else key: value for key, value in given.items()}
+    renamed = {"async_" if key == "async" else key: value for key, value in given.items()}
     values, faults = _known("checkpoint", renamed, Checkpoint)
     if values.get("interval") == "auto":
         del values["interval"]
     for key, (kind, low, strict) in _CHECKPOINT_RULES.items():
         if key in values:
             faults += _number(kind, f"checkpoint.{key}", values[key], low, strict)
-    if not isinstance(values.get("beside", True), bool):
-        faults.append(f"checkpoint.async must be true or false, not {values['beside']!r}")
+    if not isinstance(values.get("async_", True), bool):
+        faults.append(f"checkpoint.async must be true or false, not {values['async_']!r}")
     if values.get("replicas") not in (None, 0, 1):
         faults.append(f"checkpoint.replicas must be 0 or 1, not {values['replicas']!r}")
     _stop_on(faults)

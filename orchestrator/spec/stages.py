@@ -153,7 +153,8 @@ class Checkpoint(Model):
     """When to save and how many to keep."""
 
     interval: Annotated[Positive | None, BeforeValidator(_interval)] = Field(
-        default=None, description="Steps between two saves. auto or null: by time, every `seconds`."
+        default=None,
+        description="Steps between two saves. auto or null: by what one costs and how often things fail.",
     )
     seconds: Annotated[Seconds, Field(gt=0)] = Field(
         default=600, description="For auto: seconds between saves at first, until their cost is known."
