@@ -151,6 +151,8 @@ class Agent:
                 self.wire.send(self._heart_word("records"))
             elif do == "dump" and self._current(order):
                 self._dump(order)
+            elif do == "exchange":
+                self.bench.exchange(order)
             elif do == "exit":
                 self.leaving = True
         except (KeyError, TypeError, ValueError) as error:

@@ -36,6 +36,8 @@ class Member:
     ready_cycle: int = -1
     health: NodeHealth | None = None
     port: int = 0
+    pair_port: int = 0
+    exchanged: tuple[int, int, Sequence[Any]] = (-1, -1, ())  # cycle, round, results
     failed: RankEnd | None = None
     ends: Sequence[RankEnd] | None = None  # of the cycle it works in
     step: int | None = None
@@ -85,6 +87,9 @@ class Team:
         elif kind == "ready":
             member.ready_cycle, member.port = int(message["cycle"]), int(message["port"])
             member.health = NodeHealth.from_data(message["health"])
+            member.pair_port = int(message.get("pair_port") or 0)
+        elif kind == "exchanged":
+            member.exchanged = (int(message["cycle"]), int(message["round"]), list(message["results"]))
         elif kind == "failed" and int(message["cycle"]) == self.cycle:
             member.failed = member.failed or RankEnd.from_data(message["end"])
         elif kind == "ended" and int(message["cycle"]) == self.cycle:

@@ -23,6 +23,7 @@ from resiliency.health import Check, NodeHealth, Status
 from . import evidence, warm
 from .config import StageConfig
 from .generation import Generation
+from .partner import Partner
 from .preflight import CheckPlace, Settings, run_checks
 from .rendezvous import free_port
 from .roles import warm_environment, warm_modules
@@ -43,6 +44,7 @@ class Workbench:
         self._wake_in, self._wake_out = os.pipe()
         os.set_blocking(self._wake_in, False)
         self._checked = False
+        self._partner = Partner()
 
     def open(self) -> None:
         self.node_dir.mkdir(exist_ok=True)
@@ -93,10 +95,18 @@ class Workbench:
                 "cycle": cycle,
                 "health": health.as_data(),
                 "port": free_port(f"{attempt}#{cycle}"),
+                "pair_port": self._partner.open(str(order["pairs"])) if order.get("pairs") else 0,
                 "seconds": round(time.monotonic() - started, 3),
             }
 
         self._later(work)
+
+    def exchange(self, order: Mapping[str, Any]) -> None:
+        """Exchange data with the peers of the order; the word ``exchanged`` tells how it went."""
+        if order.get("over"):
+            self._partner.close()
+        else:
+            self._later(lambda: self._partner.ask(order))
 
     def dump(self, generation: Generation, directory: Path, timeout_s: float) -> None:
         """Gather what shows why a cycle stands still; the word ``evidence`` tells where it lies."""
@@ -137,6 +147,7 @@ class Workbench:
 
     def close(self) -> None:
         """What is kept ends with the attempt."""
+        self._partner.close()
         if self._warm is not None:
             self._warm.kill()
             self._warm.wait()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median_low
 from typing import Final
 
 from resiliency.health import Check, Status
@@ -120,7 +119,7 @@ def _memory(gpus: Sequence[Gpu]) -> Check | None:
     known = [gpu for gpu in gpus if gpu.memory_total]
     if not known:
         return None
-    usual = median_low([gpu.memory_total or 0 for gpu in known])
+    usual = sorted(gpu.memory_total or 0 for gpu in known)[(len(known) - 1) // 2]
     small = [gpu for gpu in known if (gpu.memory_total or 0) < MEMORY_SHARE * usual]
     if small:
         return Check("gpu_memory", Status.WARN, f"{_who(small)} has less memory than the others")

@@ -15,7 +15,6 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Any, Final
 
 _BLOCK: Final = 256 << 10
@@ -113,6 +112,9 @@ class Responder:
                 if not hmac.compare_digest(token, self._token):
                     return
                 left = min(int(size), _MOST_MEGABYTES * _MEGABYTE)
+                if left == 0:  # only the time is asked for
+                    _send(guest, f"{time.time():.6f}\n".encode(), until)
+                    return
                 until = time.monotonic() + min(max(float(seconds), 0.0), _LONGEST_S)
                 buffer = memoryview(bytearray(_BLOCK))
                 while left > 0 and not self._closed.is_set():
@@ -164,6 +166,15 @@ def exchange(host: str, port: int, token: str, megabytes: float = 16, deadline_s
     except (OSError, ValueError, OverflowError) as error:
         why = "no answer in time" if isinstance(error, TimeoutError) else str(error)
         return Result(False, time.monotonic() - began, 0.0, why[:200])
+
+
+def ask_time(host: str, port: int, token: str, deadline_s: float = 1.0) -> tuple[float, float]:
+    """The other node's clock, when asked and when it answered. OSError or ValueError if it is not told."""
+    until = time.monotonic() + deadline_s
+    with socket.create_connection((host, port), timeout=deadline_s) as peer:
+        _send(peer, f"{token} 0 {deadline_s:.3f}\n".encode(), until)
+        seen = float(_read_head(peer, until))
+    return seen, seen
 
 
 def _limit(peer: socket.socket, until: float) -> None:
@@ -263,7 +274,7 @@ def _sorted(results: Sequence[Pair]) -> tuple[_Peers, _Peers, _Peers]:
         for node in (pair.asker, pair.answerer):
             best[node] = max(best[node], pair.result.mb_per_s if pair.result.ok else 0.0)
     # What most nodes reach with somebody: of three nodes two pairs are slow when one node is.
-    usual = median(best.values()) if best else 0.0
+    usual = sorted(best.values())[len(best) // 2] if best else 0.0
     for pair in results:
         result = pair.result
         if not result.ok:
