@@ -15,7 +15,7 @@ from dataclasses import replace
 from resiliency import exitcodes
 from resiliency.policy import Decision
 
-from . import incidents
+from . import incidents, pairing
 from .channel import Hub, Message
 from .incidents import Incident
 from .outcome import RankEnd
@@ -150,6 +150,7 @@ class Conductor:
         self.segment.cycle = cycle  # what goes wrong from here on is not said of the cycle before
         asked = self.team.usable()
         order = {"do": "prepare", "cycle": cycle, "checks": True, "attempt": self.segment.attempt}
+        order["pairs"] = pairing.token(self.segment, cycle, asked)
         self.hub.send(asked, order)
         timeout = float((config.recovery.get("preflight") or {}).get("timeout") or 30.0)
         limit = timeout + config.launch.warming_s + 5.0
@@ -164,6 +165,8 @@ class Conductor:
             member = self.team.members[node]
             if member.usable and member.ready_cycle != cycle:
                 self.team.bar(node, f"{node} did not answer within {limit:.0f} s")
+        if order["pairs"]:
+            pairing.pair_up(self.segment, self.team, cycle, asked, self.hub.send, self._until)
         incidents.checked(self.segment, self.team, cycle, asked)
         usable = self.team.usable()
         count = largest(config, len(usable))
