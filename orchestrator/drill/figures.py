@@ -126,7 +126,7 @@ def outcome(
             later = [at for at in times if at > float(facts["time"])]
             until = later[0] if later else float("inf")
             _tell(story, facts, mine, steps, until)
-        _judge(story, status)
+        _judge(story, status, _stopped(events))
         result.stories.append(story)
     started = [event.ts for event in events if event.type in ("run.created", "attempt.started")]
     ended = [event.ts for event in mine if event.type in ("stage.completed", "attempt.finished")]
@@ -219,10 +219,16 @@ def _highest(story: Story, events: Sequence[Event], steps: Sequence[Step], at: f
     return max(known, default=None)
 
 
-def _judge(story: Story, status: str) -> None:
+def _stopped(events: Sequence[Event]) -> str:
+    """Why some stage of the run does not go on; empty: all do."""
+    words = [event for event in events if event.type in ("stage.stopped", "stage.held")]
+    return f"{words[-1].stage}: {words[-1].data.get('reason', '')}" if words else ""
+
+
+def _judge(story: Story, status: str, stopped: str) -> None:
     kind = KINDS[story.kind]
     if story.injected_at is None:
-        story.why = "it was never done: the run did not get there"
+        story.why = "it was never done: the run did not get there" + (f" ({stopped})" if stopped else "")
     elif kind.expect == ENDS:
         if status == "complete":
             story.why = "the run went on as if nothing had happened"
@@ -232,7 +238,7 @@ def _judge(story: Story, status: str) -> None:
         else:
             story.ok = True
     elif status != "complete":
-        story.why = f"the run is {status}"
+        story.why = f"the run is {status}" + (f" ({stopped})" if stopped else "")
     elif kind.expect == UNHARMED and story.lost_steps:
         story.why = f"{story.lost_steps} steps were lost to what should do no harm"
     else:
