@@ -30,6 +30,7 @@ class Allocation:
     address: str  # the batch host, for other nodes; agents of a step know its IP address better
     time_limit_s: float | None = None
     cpus_per_node: int | None = None
+    ends_at: float | None = None  # Unix seconds, as the scheduler said when the job started
 
     def attempt(self, cluster: str) -> str:
         return attempt_id(cluster, self.job_id, self.restart_count)
@@ -63,6 +64,7 @@ def identify(scheduler: str, environ: Mapping[str, str]) -> Allocation:
         environ.get("SLURMD_NODENAME") or os.uname().nodename,
         _time_limit_s(environ),
         _fewest_cpus(environ.get("SLURM_JOB_CPUS_PER_NODE", "")),
+        _number(environ.get("SLURM_JOB_END_TIME")),
     )
 
 
@@ -70,6 +72,13 @@ def _time_limit_s(environ: Mapping[str, str]) -> float | None:
     try:
         return float(environ["SLURM_JOB_END_TIME"]) - float(environ["SLURM_JOB_START_TIME"])
     except (KeyError, ValueError):
+        return None
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        return float(text) if text else None
+    except ValueError:
         return None
 
 

@@ -135,7 +135,7 @@ def test_make_lists_every_target_that_the_readme_names() -> None:
     listed = dict(re.findall(r"^  make (\S+) +(\S.*)$", out.stdout, flags=re.M))
     named = set(re.findall(r"`?\bmake ([a-z]+)`?(?:\s{2,}#|`)", (ROOT / "README.md").read_text()))
     assert named and named <= set(listed)
-    assert set(listed) == {"help", "setup", "demo", "test", "lint", "bench", "clean"}
+    assert set(listed) == {"help", "setup", "demo", "test", "lint", "bench", "score", "chaos", "clean"}
 
 
 # --- what a login node loads ----------------------------------------------------------------------

@@ -87,7 +87,7 @@ class RunDir:
             "launcher": "auto", "program": None, "argv": None, "python": sys.executable,
             "stop_signal": "TERM", "grace_s": 20, "env": {}, "env_from": [], "container": None,
             "srun_args": [], "progress": None, "startup_s": 60, "restarts_in_job": 0,
-            "spare_nodes": 0, "min_nodes": None, "exclude": [], "warm": [], "roles": [],
+            "spare_nodes": 0, "min_nodes": None, "exclude": [], "signal_lead_s": 0, "warm": [], "roles": [],
         }  # fmt: skip
         config: dict[str, Any] = {
             "v": 1, "run": RUN_ID, "name": name, "kind": kind, "cluster": CLUSTER,
