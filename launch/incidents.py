@@ -16,7 +16,7 @@ from typing import Any, Final
 from resiliency import exclusion, exitcodes, policy
 from resiliency.diagnosis import AttemptEvidence, Verdict, diagnose
 from resiliency.errors import StorageError
-from resiliency.health import NodeHealth, Status
+from resiliency.health import NodeHealth, Status, settle
 from resiliency.redact import redact
 from resiliency.state import Attempt, Stage
 from resiliency.taxonomy import Action
@@ -79,7 +79,10 @@ def node_lost(team: Team) -> Incident:
 
 def checked(segment: Segment, team: Team, cycle: int, nodes: Sequence[str]) -> None:
     """Journal what the checks found; a node that failed them is barred."""
-    seen = [(m, m.health) for m in (team.members[node] for node in nodes) if m.health is not None]
+    told = [(m, m.health) for m in (team.members[node] for node in nodes) if m.health is not None]
+    seen = list(zip((m for m, _ in told), settle([health for _, health in told]), strict=True))
+    for member, health in seen:
+        member.health = health
     notable: list[dict[str, Any]] = []
     worst = Status.OK
     for member, health in seen:

@@ -6,14 +6,19 @@ node; what a check could not find out is UNKNOWN and fails nothing. ``tests/resi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Final
 
 #: Longest text and list that are taken in from another process.
 _TEXT: Final = 2000
 _LIST: Final = 256
+#: A finding on this share of several nodes is not of one of them.
+COMMON: Final = 0.75
+#: Errors that a GPU counts of itself: no wish, script or fabric brings them to many nodes at once.
+_OWN: Final = frozenset({"gpu_ecc"})
 
 
 class Status(str, Enum):
@@ -103,6 +108,28 @@ class NodeHealth:
         return cls(_text(data["node"]), checks)
 
 
+def settle(healths: Sequence[NodeHealth]) -> list[NodeHealth]:
+    """The same, but a finding that (nearly) all of several nodes have fails none of them: it is a warning.
+
+    More GPUs asked for than nodes have, a site check with a syntax error (which ends with 2, too), a port
+    that no node has a cable for: each looks like a fault of every node, and would leave none to work on.
+    """
+    failing = Counter(name for health in healths for name in {c.name for c in health.checks if _common(c)})
+    shared = {name: n for name, n in failing.items() if n > 1 and n >= COMMON * len(healths)}
+
+    def judged(check: Check) -> Check:
+        if check.name not in shared or not _common(check):
+            return check
+        said = f"{check.detail} (on {shared[check.name]} of {len(healths)} nodes: no single node's fault)"
+        return replace(check, status=Status.WARN, detail=said, category="")
+
+    return [replace(health, checks=tuple(map(judged, health.checks))) for health in healths]
+
+
+def _common(check: Check) -> bool:
+    return check.status is Status.CRITICAL and check.category not in _OWN
+
+
 def _mapping(value: Any) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise TypeError(f"an object is expected, not {type(value).__name__}")
@@ -120,7 +147,8 @@ def _list(value: Any) -> list[Any]:
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"a text is expected, not {type(value).__name__}")
-    return value[:_TEXT]
+    # It ends on a terminal: what another process says must not move the cursor there.
+    return "".join(c if c.isprintable() else " " for c in value[:_TEXT])
 
 
 def _seconds(value: Any) -> float:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resiliency.health import Check, NodeHealth, Status
+from resiliency.health import Check, NodeHealth, Status, settle
 
 
 def health(*statuses: Status, categories: tuple[str, ...] = ()) -> NodeHealth:
@@ -72,3 +72,40 @@ def test_hostile_data_is_refused_in_the_expected_ways(data: Any, check: Any) -> 
 def test_senseless_seconds_are_refused(seconds: Any) -> None:
     with pytest.raises((ValueError, TypeError)):
         Check.from_data({"name": "a", "status": "OK", "seconds": seconds})
+
+
+def node(name: str, *checks: Check) -> NodeHealth:
+    return NodeHealth(name, checks)
+
+
+BAD_SCRIPT = Check("site:mine", Status.CRITICAL, "line 3: syntax error")
+FEWER = Check("gpu_count", Status.CRITICAL, "4 GPUs", category="gpu_off_bus")
+ECC = Check("gpu_ecc", Status.CRITICAL, "GPU 1", category="gpu_ecc")
+
+
+@pytest.mark.parametrize("check", [BAD_SCRIPT, FEWER])
+@pytest.mark.parametrize(
+    ("bad", "of", "fails"), [(2, 2, 0), (3, 4, 0), (1, 2, 1), (2, 4, 2), (1, 1, 1), (7, 10, 7)]
+)
+def test_what_nearly_all_nodes_have_is_no_node_s_fault(check: Check, bad: int, of: int, fails: int) -> None:
+    healths = [node(f"n{i}", *([check] if i < bad else []), Check("shm", Status.OK)) for i in range(of)]
+    found = settle(healths)
+    assert sum(health.failed for health in found) == fails
+    assert [health.node for health in found] == [health.node for health in healths]
+    if not fails:
+        assert found[0].worst is Status.WARN and f"{bad} of {of} nodes" in found[0].checks[0].detail
+        assert found[0].category == ""
+
+
+def test_errors_that_a_gpu_counts_of_itself_stay_its_node_s_on_however_many_nodes() -> None:
+    assert all(health.failed for health in settle([node("n1", ECC), node("n2", ECC)]))
+
+
+def test_a_fault_of_one_s_own_beside_a_common_one_still_fails_the_node() -> None:
+    found = settle([node("n1", BAD_SCRIPT, ECC), node("n2", BAD_SCRIPT)])
+    assert [health.failed for health in found] == [True, False] and found[0].category == "gpu_ecc"
+
+
+@given(st.text(max_size=30))
+def test_what_a_node_says_moves_no_cursor(text: str) -> None:
+    assert Check.from_data({"name": "a", "status": "OK", "detail": text}).detail.isprintable()
