@@ -58,6 +58,7 @@ TYPES: Final[dict[str, str]] = {
     "node_lost, straggler, launch), onset, detected, node, rank, step, detail, evidence",
     "verdict": "what an incident or attempt is taken for: category, role, confidence, reason, node, rank, "
     "signature, evidence, source",
+    "verdict.corrected": "a person's word on a verdict: attempt, said, label, by, note",
     "cycle.ended": "a cycle is over: cycle, category, signature, reason, step, saved_step, node, rank, "
     "continued (another cycle follows in this allocation), codes = {exit code: ranks}, failed (ranks)",
     "node.swapped": "a spare took a node's place: out, in, reason",

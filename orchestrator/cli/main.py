@@ -14,6 +14,8 @@ VERBS = {
     "status": "Show runs, or one run with its stages, attempts, causes and figures.",
     "logs": "Print the logs of a run: per link the supervisor's, per node the roles'. "
     "Credentials are redacted.",
+    "triage": "Find the root cause of a dead or standing job, and say what to do. "
+    "`triage X` is short for `triage show X`.",
     "cancel": "Cancel a run: queued and running jobs end, nothing further is submitted.",
     "resume": "Go on: stages that stopped, were held or cancelled get fresh budgets and new links.",
     "drill": "Rehearse failures: run an experiment, harm it on purpose, and tell how it came through.",

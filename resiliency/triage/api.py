@@ -17,10 +17,8 @@ from .conclude import conclude
 from .derive import derive
 from .model import TriageVerdict
 from .signatures import SignatureSet
-from .slurmtext import Place
+from .slurmtext import Place, Run
 from .timeline import Timeline, build
-
-PathLike = "str | os.PathLike[str]"
 
 
 @dataclass
@@ -41,6 +39,7 @@ def triage(
     nodes: Iterable[str] = (),
     job_id: str | None = None,
     places: Mapping[int, Place] | None = None,
+    slurm: Sequence[Run] = (),
 ) -> Triage:
     """Read files and directories and judge them as one job.
 
@@ -56,6 +55,7 @@ def triage(
         nodes=nodes,
         job_id=job_id,
         places=dict(places or {}),
+        slurm=slurm,
     )
     timeline = build(case)
     derived = derive(case, timeline)

@@ -63,6 +63,7 @@ def read(
     nodes: Iterable[str] = (),
     job_id: str | None = None,
     places: dict[int, Place] | None = None,
+    slurm: Sequence[Run] = (),
 ) -> Case:
     """Read all files under ``paths``. Past ``deadline_s`` the files left over are named in the notes."""
     until = None if deadline_s is None else time.monotonic() + deadline_s
@@ -72,7 +73,7 @@ def read(
     logs = [f for f in found if f.kind == "log"]
     if case.job_id is None or not case.nodes:
         _peek(case, logs)
-    _choose_run(case, [f for f in found if f.kind == "sacct"])
+    _choose_run(case, [f for f in found if f.kind == "sacct"], slurm)
     known = dict.fromkeys([*nodes, *case.nodes, *(p.node for p in case.places.values() if p.node)])
     if case.held is not None and not case.nodes:
         known.update(dict.fromkeys(n for r in case.earlier_runs for n in r.nodes))
@@ -126,8 +127,10 @@ def _facts(case: Case, found: list[discover.Found]) -> None:
             case.places.update(slurmtext.parse_places(discover.readable(item.path)))
 
 
-def _choose_run(case: Case, found: list[discover.Found]) -> None:
-    runs: list[Run] = []
+def _choose_run(case: Case, found: list[discover.Found], known: Sequence[Run]) -> None:
+    runs: list[Run] = list(known)
+    if runs:
+        case.sacct_name = "journal"
     for item in found:
         runs += slurmtext.parse_sacct(discover.readable(item.path))
         case.sacct_name = item.name

@@ -95,7 +95,7 @@ def find(text: str, reference: float | None = None) -> Stamp | None:
 
 
 def find_last(text: str, reference: float | None = None) -> Stamp | None:
-    """The last time stamp in ``text``; looks from the end, so that a long text costs no more than a short one."""
+    """The last time stamp in ``text``; looks from the end, so a long text costs no more than a short one."""
     end = len(text)
     for reach in (512, 8192, end):
         start = _line_start(text, max(0, end - reach))

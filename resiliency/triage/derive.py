@@ -76,7 +76,8 @@ def _desync(line: Timeline) -> list[Hit]:
         groups[(_group(hit.text), hit.groups["seq"])].append(hit)
     ranks = {h.rank for h in timeouts}
     for (group, _), hits in groups.items():
-        operations = Counter(h.groups["op"] for h in hits)
+        calls = {(h.rank if h.rank is not None else -h.line, h.groups["op"]) for h in hits}
+        operations = Counter(op for _, op in calls)
         if len(operations) < 2:
             continue
         # Without the group's name two groups may stand at the same number by chance: then most ranks must.

@@ -63,6 +63,7 @@ def build(case: Case) -> Timeline:
     line = Timeline()
     line.start = case.run.start if case.run else None
     line.end = case.run.end if case.run else None
+    _zone(case, line)
     cycle_time: float | None = None
     cuts: dict[str, tuple[int, int]] = {}
     for scan in case.logs:
@@ -99,6 +100,31 @@ def build(case: Case) -> Timeline:
     _outlived(case, line)
     line.current.sort(key=_key)
     return line
+
+
+def _zone(case: Case, line: Timeline) -> None:
+    """Logs written in another zone than the scheduler's: all of it outside the job, by quarter hours."""
+    if line.start is None or line.end is None:
+        return
+    for scan in case.logs:
+        first, last = scan.first_time, scan.last_time
+        if first is None or last is None or scan.boot_clock:
+            continue
+        if last >= line.start - BEFORE_START_S and first <= line.end + BEFORE_START_S:
+            continue
+        marks = [
+            b.time for b in scan.boundaries if b.groups.get("marker") == "attempt" and b.time is not None
+        ]
+        apart = line.start - (marks[-1] if marks else first)
+        shift = round(apart / 900.0) * 900.0
+        if abs(apart - shift) > 300.0 or abs(shift) > 14 * 3600:
+            continue
+        line.skew[scan.name] = shift
+        for hit in (*scan.hits, *scan.boundaries):
+            hit.time = None if hit.time is None else hit.time + shift
+        for step in scan.progress:
+            step.time = None if step.time is None else step.time + shift
+        scan.first_time, scan.last_time = first + shift, last + shift
 
 
 def _key(hit: Hit) -> tuple[float, str, int]:

@@ -52,7 +52,15 @@ def evidence(choice: Choice, line: Timeline) -> list[dict[str, Any]]:
         for h in line.earlier_attempt
         if h.signature == choice.hit.signature and h.kind == choice.hit.kind == "log"
     ]
-    pool = sorted(choice.supporting, key=lambda h: (h.file in {r.file for r in rows}, h.role != ROOT))
+    told = {(choice.hit.signature, choice.hit.rank, choice.hit.file)}
+    pool: list[Hit] = []
+    again: list[Hit] = []
+    for hit in choice.supporting:  # first what adds something: another signature, rank or file
+        key = (hit.signature, hit.rank, hit.file)
+        (again if key in told else pool).append(hit)
+        told.add(key)
+    pool.sort(key=lambda h: (h.file == choice.hit.file if choice.hit else True, h.role != ROOT, h.generic))
+    pool += again
     for hit in [*pool, *earlier]:
         if (hit.file, hit.line) not in seen and len(rows) < 8:
             seen.add((hit.file, hit.line))
