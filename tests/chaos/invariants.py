@@ -67,10 +67,13 @@ def repetition_is_counted(run_dir: Path, events: list[Event], step_s: float) -> 
         for event in events
         if event.type == "cycle.started"
     }
-    losses = [
+    lost = [
         nodes.get((e.attempt, e.data.get("cycle")), 1) for e in events if e.data.get("kind") == "node_lost"
     ]
-    untold = sum(1 if count > 1 else round(watching.REPORT_S / step_s) for count in losses)
+    # The batch host went, and with it whoever could have told.
+    ended = {event.attempt for event in events if event.type == "attempt.finished"}
+    lost += [1 for event in events if event.type == "attempt.started" and event.attempt not in ended]
+    untold = sum(1 if count > 1 else round(watching.REPORT_S / step_s) for count in lost)
     return [] if repeated <= counted + untold else [f"{repeated} steps repeated, {counted} counted as lost"]
 
 
