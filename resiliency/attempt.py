@@ -6,12 +6,17 @@ Values and what follows from them; how events change them is in :mod:`resiliency
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from . import diagnosis, policy
 from .jobstate import GONE, PENDING, JobRecord
+
+
+def listed(value: Any) -> Sequence[Any]:
+    """The items of a list in an event; nothing of what is no list."""
+    return value if isinstance(value, (list, tuple)) else ()
 
 
 @dataclass
@@ -88,11 +93,12 @@ class Cycle:
         """Nodes that failed the checks before this cycle: node, category, detail."""
         checks = self.checks or {}
         found = []
-        for node in checks.get("failed") or ():
-            said = [c for c in checks.get("checks") or () if isinstance(c, Mapping) and c.get("node") == node]
+        told = [c for c in listed(checks.get("checks")) if isinstance(c, Mapping)]
+        for node in dict.fromkeys(map(str, listed(checks.get("failed")))):
+            said = [c for c in told if c.get("node") == node]
             first = next((c for c in said if c.get("category")), said[0] if said else {})
             detail = f"{first.get('check', 'check')}: {first.get('detail', '')}" if first else ""
-            found.append((str(node), str(first.get("category") or "unknown"), detail))
+            found.append((node, str(first.get("category") or "unknown"), detail))
         return found
 
 
@@ -235,7 +241,6 @@ class Attempt:
         if last is None or not last.category:
             return {}
         said = last.verdict or {}
-        lines = said.get("evidence") or ()
         sure = said.get("confidence")
         return {
             "category": last.category,
@@ -244,7 +249,7 @@ class Attempt:
             "signature": last.signature,
             "reason": last.reason,
             "confidence": float(sure) if isinstance(sure, (int, float)) else None,
-            "lines": tuple(map(str, lines)) if isinstance(lines, (list, tuple)) else (),
+            "lines": tuple(map(str, listed(said.get("evidence")))),
         }
 
     def verdict(self) -> diagnosis.Verdict:

@@ -30,6 +30,8 @@ ENV_FAULTS: Final = "TRAINMASTER_FAULTS"  # a rehearsal's plan (resiliency.fault
 ENV_WARM: Final = "TRAINMASTER_WARM"  # socket of the node's warm server (launch.warm); absent: none
 
 COMMENT_PREFIX: Final = "trainmaster:"
+#: Below the home directory: the journal of what concerns no run alone, and what its events call their run.
+HOME_JOURNAL: Final = "nodes"
 
 RUN_ID: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,79}")
 STAGE_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,39}")

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from .attempt import listed
 from .policy import SURE
 
 if TYPE_CHECKING:
@@ -217,7 +218,7 @@ def avoided(stage: Stage, *, now: float, settings: Settings) -> dict[str, str]:
             said = cycle.decision or {}
             recent = now - (cycle.ended_ts or now) <= settings.days * DAY_S
             if recent and not said.get("shadow"):
-                found |= {str(node): str(said.get("reason", "")) for node in said.get("exclude") or ()}
+                found |= {str(node): str(said.get("reason", "")) for node in listed(said.get("exclude"))}
     ended = [a for a in mine if a.ended and not a.cancelled_by_us]
     if ended:
         found |= {node: why for node, why in ended[-1].lost.items() if node not in found}

@@ -94,6 +94,8 @@ def _apply(state: RunState, event: Event) -> None:
         order = Order.of(event)
         if order is not None:
             state.orders[event.key] = order
+    elif kind == "fault.injected":
+        state.rehearsal = True
     elif kind in ("eval.result", "data.built") and event.stage:
         stage = state.stage(event.stage)
         if _latest(stage.words, kind, event):

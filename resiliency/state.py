@@ -129,6 +129,7 @@ class RunState:
     stages: dict[str, Stage] = field(default_factory=dict)
     last_ts: float = 0.0
     orders: dict[tuple[str, int], Order] = field(default_factory=dict)  # on nodes, by event
+    rehearsal: bool = False  # harm was done on purpose: what it shows of nodes concerns no other run
     malformed: set[tuple[str, int]] = field(default_factory=set)  # content makes no sense
     words: dict[str, tuple[Any, ...]] = field(default_factory=dict, repr=False)  # folding's
 

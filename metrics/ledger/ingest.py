@@ -12,18 +12,18 @@ from __future__ import annotations
 import json
 import sqlite3
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from resiliency import journal
-from resiliency.contract import RunPaths
+from resiliency.contract import HOME_JOURNAL, RunPaths
 from resiliency.durable import storage_error
 from resiliency.events import Event
 from resiliency.state import fold
 
-from . import project, schema
+from . import causes, project, schema
 from .heads import Heads
 
 _WINDOW: Final = 4 << 20  # bytes of a journal held in memory at once
@@ -68,8 +68,12 @@ def unchanged(connection: sqlite3.Connection, run_dir: Path) -> IngestReport | N
     row = connection.execute("SELECT run_dir FROM run WHERE run_id = ?", (run_id,)).fetchone()
     if row is None or row[0] != str(run_dir):
         return None
+    return _same(connection, run_id, RunPaths(run_dir).journal)
+
+
+def _same(connection: sqlite3.Connection, run_id: str, directory: Path) -> IngestReport | None:
     known = _known(connection, run_id)
-    for path in journal.files(RunPaths(run_dir).journal):
+    for path in journal.files(directory):
         before = known.get(path.name)
         if before is None or _stat(path) != (before.size, before.mtime_ns):
             return None
@@ -77,12 +81,29 @@ def unchanged(connection: sqlite3.Connection, run_dir: Path) -> IngestReport | N
     return IngestReport(run_id, torn_tails=torn)
 
 
+def home_unchanged(connection: sqlite3.Connection, directory: Path) -> IngestReport | None:
+    """Like :func:`unchanged`, of the journal that belongs to no run."""
+    return _same(connection, HOME_JOURNAL, directory)
+
+
+def ingest_home(connection: sqlite3.Connection, directory: Path) -> IngestReport:
+    """Read what is new in the journal that belongs to no run: persons' words on nodes."""
+    report = IngestReport(HOME_JOURNAL)
+    _Reader(connection, HOME_JOURNAL, directory, report).read()
+    tables = causes.orders(HOME_JOURNAL, _events(connection, HOME_JOURNAL, "1"))
+    for table in ("exclusion", "readmission"):
+        connection.execute(f"DELETE FROM {table} WHERE run_id = ?", (HOME_JOURNAL,))
+        for row in tables.get(table, ()):
+            _write(connection, table, row)
+    return report
+
+
 def ingest(connection: sqlite3.Connection, run_dir: Path) -> IngestReport:
     """Read what is new in the run's journals and bring the run's rows up to date."""
     report = IngestReport(run_dir.name)
     if _elsewhere(connection, run_dir, report):
         return report
-    reader = _Reader(connection, run_dir, report)
+    reader = _Reader(connection, run_dir.name, RunPaths(run_dir).journal, report)
     reader.read()
     events = list(stored_events(connection, run_dir.name, reader.heads))
     _replace(connection, run_dir, events)
@@ -104,10 +125,12 @@ def _elsewhere(connection: sqlite3.Connection, run_dir: Path, report: IngestRepo
 class _Reader:
     """Reads one run's journals into the event table."""
 
-    def __init__(self, connection: sqlite3.Connection, run_dir: Path, report: IngestReport) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, run_id: str, directory: Path, report: IngestReport
+    ) -> None:
         self.connection = connection
-        self.run_id = run_dir.name
-        self.directory = RunPaths(run_dir).journal
+        self.run_id = run_id
+        self.directory = directory
         self.report = report
         self.heads = Heads()
         self.reused_numbers = False
@@ -279,14 +302,17 @@ def _replace(connection: sqlite3.Connection, run_dir: Path, events: Sequence[Eve
         connection.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))
     for table in ("run", *reversed(schema.DERIVED)):
         for row in tables.get(table, ()):
-            names = ", ".join(row)
-            marks = ", ".join("?" * len(row))
             update = ""
             if table == "run":
                 update = " ON CONFLICT (run_id) DO UPDATE SET " + ", ".join(
                     f"{name} = excluded.{name}" for name in row
                 )
-            connection.execute(
-                f"INSERT INTO {table} ({names}) VALUES ({marks}){update}",
-                [_text(v) if isinstance(v, str) else v for v in row.values()],
-            )
+            _write(connection, table, row, update)
+
+
+def _write(connection: sqlite3.Connection, table: str, row: Mapping[str, Any], update: str = "") -> None:
+    names, marks = ", ".join(row), ", ".join("?" * len(row))
+    connection.execute(
+        f"INSERT INTO {table} ({names}) VALUES ({marks}){update}",
+        [_text(v) if isinstance(v, str) else v for v in row.values()],
+    )

@@ -13,11 +13,12 @@ from typing import Final
 from resiliency.errors import LedgerError
 
 from .schema import APPLICATION_ID, statements_v1
+from .schema2 import statements_v2
 
 Migration = Callable[[], Sequence[str]]
 
 #: ``MIGRATIONS[n]`` brings version n to n + 1.
-MIGRATIONS: Final[tuple[Migration, ...]] = (statements_v1,)
+MIGRATIONS: Final[tuple[Migration, ...]] = (statements_v1, statements_v2)
 VERSION: Final = len(MIGRATIONS)
 
 

@@ -12,16 +12,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from resiliency.attempt import Attempt, Submission
 from resiliency.contract import RunPaths, parse_attempt_id
 from resiliency.events import Event
-from resiliency.state import Attempt, RunState, Stage, Submission
+from resiliency.state import RunState, Stage
 
-from . import spans
+from . import causes, spans
 from .nodes import names
+from .plain import Row, number, whole, word
 
-Row = dict[str, Any]
 _ENDS_A_RUN = ("stage.completed", "stage.stopped", "run.cancelled")
-_INT = 2**63
 
 
 def rows(run_dir: Path, events: Iterable[Event], state: RunState) -> dict[str, list[Row]]:
@@ -43,9 +43,11 @@ def rows(run_dir: Path, events: Iterable[Event], state: RunState) -> dict[str, l
         add(tables, "stage", _stage(run_id, ordinal, stage, state, extra, last_of_stage))
         for link in stage.links():
             add(tables, "submission", _submission(run_id, link))
-        for number, attempt in enumerate(stage.chain()):
+        for place, attempt in enumerate(stage.chain()):
             told = by_attempt.get((stage.name, attempt.id), [])
-            _attempt(tables, run_id, number, attempt, told)
+            _attempt(tables, run_id, place, attempt, told)
+    tables["node_evidence"] = list(causes.nodes(run_id, state))
+    tables |= causes.orders(run_id, events, rehearsal=state.rehearsal)
     for event in events:
         if event.stage in state.stages:
             _checkpoint(tables, run_id, event)
@@ -57,39 +59,21 @@ def add(tables: dict[str, list[Row]], table: str, row: Row) -> None:
     tables.setdefault(table, []).append(row)
 
 
-def _whole(value: Any) -> int | None:
-    """A whole number that SQLite can hold, or None."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    return int(value) if -_INT < value < _INT else None
-
-
-def _number(value: Any) -> Any:
-    """A number, or the text that stands for one JSON cannot write (nan, inf); None for the rest."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value) if abs(value) < 1e308 else None
-    return value if value in ("nan", "inf", "-inf") else None
-
-
-def _word(value: Any) -> str | None:
-    return None if value is None else str(value)
-
-
 def _run(run_dir: Path, events: Sequence[Event], state: RunState) -> Row:
     told = state.created or {}
     ends = [event.ts for event in events if event.type in _ENDS_A_RUN]
     return {
         "run_id": run_dir.name,
-        "name": _word(told.get("name")),
+        "name": word(told.get("name")),
         "status": state.status,
-        "cluster": _word(told.get("cluster")),
-        "user": _word(told.get("user")),
+        "cluster": word(told.get("cluster")),
+        "user": word(told.get("user")),
         "created_at": state.created_ts,
         "finished_at": max(ends, default=None) if state.finished else None,
         "last_event_at": state.last_ts or None,
-        "experiment": _word(told.get("experiment")),
-        "spec_digest": _word(told.get("spec_digest")),
-        "version": _word(told.get("version")),
+        "experiment": word(told.get("experiment")),
+        "spec_digest": word(told.get("spec_digest")),
+        "version": word(told.get("version")),
         "run_dir": str(run_dir),
     }
 
@@ -112,13 +96,13 @@ def _declared(run_dir: Path, state: RunState, name: str) -> Row:
     found: Row = {"links_max": None, "total_steps": None}
     for item in (state.created or {}).get("stages", ()):
         if isinstance(item, Mapping) and item.get("name") == name:
-            found["links_max"] = _whole(item.get("max_links"))
-            found["total_steps"] = _whole(item.get("total_steps"))
+            found["links_max"] = whole(item.get("max_links"))
+            found["total_steps"] = whole(item.get("total_steps"))
     try:
         text = RunPaths(run_dir).stage_config(name).read_text(encoding="utf-8")
         config = json.loads(text)
         if found["total_steps"] is None:
-            found["total_steps"] = _whole(config["stage"]["train"]["steps"])
+            found["total_steps"] = whole(config["stage"]["train"]["steps"])
     except (OSError, ValueError, KeyError, TypeError):
         return found  # many stages have no steps, and no ledger depends on this file
     return found
@@ -144,7 +128,7 @@ def _why(stage: Stage, state: RunState, current: Attempt | None) -> tuple[Any, A
         return None, None, None
     said = stage.stopped or stage.held
     if said is not None:
-        return _word(said.get("category")), _word(said.get("rule")), _word(said.get("reason"))
+        return word(said.get("category")), word(said.get("rule")), word(said.get("reason"))
     blocked = state.blocked(stage)
     if blocked:
         return None, None, f"stage {blocked} stopped"
@@ -155,7 +139,7 @@ def _why(stage: Stage, state: RunState, current: Attempt | None) -> tuple[Any, A
         verdict = current.verdict()
         return verdict.category, None, verdict.reason
     if current.record is not None and current.state != "RUNNING":
-        return None, None, _word(current.record.reason) or None
+        return None, None, word(current.record.reason) or None
     return None, None, None
 
 
@@ -182,10 +166,10 @@ def _stage(
         "run_id": run_id,
         "stage": stage.name,
         "ordinal": ordinal,
-        "kind": _word(stage.kind),
+        "kind": word(stage.kind),
         "needs": json.dumps(list(stage.needs)),
         "status": stage.status,
-        "epoch": _whole(stage.epoch) or 0,
+        "epoch": whole(stage.epoch) or 0,
         "link": current.link if current else (queued.link if queued else None),
         "links_max": declared["links_max"],
         "links_submitted": len(stage.submissions),
@@ -193,11 +177,11 @@ def _stage(
         "attempt_id": current.id if current else None,
         "job_id": current.job_id if current else (queued.job_id if queued else None),
         "state": current.state if current else None,
-        "nodes": _word(nodes) or None,
-        "step": _whole(stage.last_step()),
+        "nodes": word(nodes) or None,
+        "step": whole(stage.last_step()),
         "total_steps": declared["total_steps"],
-        "loss": _number(told.loss) if told else None,
-        "tokens": max((t for a in stage.attempts.values() if (t := _whole(a.tokens))), default=None),
+        "loss": number(told.loss) if told else None,
+        "tokens": max((t for a in stage.attempts.values() if (t := whole(a.tokens))), default=None),
         "section": (current.section or None) if current else None,
         "checkpoint_step": max(saved, default=None),
         "last_event_at": last.get(stage.name),
@@ -215,7 +199,7 @@ def _submission(run_id: str, link: Submission) -> Row:
         "run_id": run_id,
         "stage": link.stage,
         "link": link.link,
-        "epoch": _whole(link.epoch) or 0,
+        "epoch": whole(link.epoch) or 0,
         "cluster": link.cluster or None,
         "outcome": link.outcome,
         "job_id": link.job_id,
@@ -229,7 +213,7 @@ def _submission(run_id: str, link: Submission) -> Row:
 
 
 def _attempt(
-    tables: dict[str, list[Row]], run_id: str, number: int, attempt: Attempt, told: Sequence[Event]
+    tables: dict[str, list[Row]], run_id: str, place: int, attempt: Attempt, told: Sequence[Event]
 ) -> None:
     parts = parse_attempt_id(attempt.id)
     key: Row = {"run_id": run_id, "stage": attempt.stage, "attempt_id": attempt.id}
@@ -252,7 +236,7 @@ def _attempt(
             "restart_count": attempt.restart_count,
             "token": attempt.token or None,
             "link": attempt.link,
-            "ordinal": number,
+            "ordinal": place,
             "state": attempt.state,
             "ended": int(attempt.ended),
             "gate": attempt.gate,
@@ -264,58 +248,30 @@ def _attempt(
             "wall_s": attempt.wall_s(),
             "nodes": ",".join(listed) or None,
             "node_count": len(listed) or None,
-            "exit_code": _whole(evidence.exit_code),
-            "signal": _whole(evidence.signal),
-            "scheduler_reason": _word(evidence.scheduler_reason) or None,
+            "exit_code": whole(evidence.exit_code),
+            "signal": whole(evidence.signal),
+            "scheduler_reason": word(evidence.scheduler_reason) or None,
             "drain_reason": attempt.drain_reason,
             "cancelled_by_us": int(attempt.cancelled_by_us),
             "duplicate": int(attempt.duplicate),
             "resumed_from": attempt.resumed_from,
             "step": attempt.step,
             "checkpoint_step": attempt.checkpoint_step,
-            "loss": _number(attempt.loss),
-            "tokens": _whole(attempt.tokens),
+            "loss": number(attempt.loss),
+            "tokens": whole(attempt.tokens),
             "section": attempt.section or None,
             "last_progress_at": attempt.last_progress_ts,
             "last_event_at": max((event.ts for event in told), default=None),
             "category": verdict.category if verdict else None,
             "reason": verdict.reason if verdict else None,
-            "rule": _word(rule),
+            "rule": word(rule),
         },
     )
-    if verdict is not None:
-        row = verdict.row
-        add(
-            tables,
-            "verdict",
-            {
-                **key,
-                "category": verdict.category,
-                "domain": row.domain,
-                "role": verdict.role,
-                "confidence": verdict.confidence,
-                "node": verdict.node,
-                "rank": verdict.rank,
-                "reason": verdict.reason,
-                "signature": verdict.signature,
-                "evidence": json.dumps(verdict.evidence),
-                "action": row.action.value,
-            },
-        )
-        if verdict.node and row.node_fault:
-            evidence_row = {
-                **key,
-                "cluster": parts[0] if parts else "",
-                "node": verdict.node,
-                "at": (record.ended_at if record else None) or attempt.finished_ts,
-                "category": verdict.category,
-                "source": "verdict",
-                "detail": verdict.reason,
-            }
-            add(tables, "node_evidence", evidence_row)
+    for row_ in causes.verdicts(key, attempt, verdict):
+        add(tables, "verdict", row_)
     for row_ in spans.nodes(key, listed, told):
         add(tables, "attempt_node", row_)
-    for row_ in spans.cycles(key, told):
+    for row_ in spans.cycles(key, attempt, told):
         add(tables, "cycle", row_)
     for row_ in spans.intervals(key, attempt, min(begun, default=None)):
         add(tables, "interval", row_)
@@ -330,11 +286,11 @@ def _checkpoint(tables: dict[str, list[Row]], run_id: str, event: Event) -> None
             "writer": event.writer,
             "seq": event.seq,
             "attempt_id": event.attempt,
-            "step": _whole(data.get("step")),
-            "path": _word(data.get("path")),
+            "step": whole(data.get("step")),
+            "path": word(data.get("path")),
             "at": event.ts,
-            "bytes": _whole(data.get("bytes")),
-            "seconds": _number(data.get("seconds")),
+            "bytes": whole(data.get("bytes")),
+            "seconds": number(data.get("seconds")),
             "quarantined_at": None,
             "quarantine_reason": None,
         }
@@ -342,9 +298,9 @@ def _checkpoint(tables: dict[str, list[Row]], run_id: str, event: Event) -> None
     elif event.type == "checkpoint.quarantined":
         # Of the checkpoints written to this path, the newest one before was set aside.
         for row in reversed(tables.get("checkpoint", [])):
-            if row["path"] == _word(data.get("path")) and row["stage"] == event.stage:
+            if row["path"] == word(data.get("path")) and row["stage"] == event.stage:
                 row["quarantined_at"] = row["quarantined_at"] or event.ts
-                row["quarantine_reason"] = row["quarantine_reason"] or _word(data.get("reason"))
+                row["quarantine_reason"] = row["quarantine_reason"] or word(data.get("reason"))
                 break
 
 
@@ -353,7 +309,7 @@ def _evaluation(tables: dict[str, list[Row]], run_id: str, event: Event) -> None
     if not isinstance(metrics, Mapping):
         return
     for name, value in sorted(_flat(metrics)):
-        if _number(value) is None:
+        if number(value) is None:
             continue
         row = {
             "run_id": run_id,
@@ -361,7 +317,7 @@ def _evaluation(tables: dict[str, list[Row]], run_id: str, event: Event) -> None
             "writer": event.writer,
             "seq": event.seq,
             "metric": name,
-            "value": _number(value),
+            "value": number(value),
             "at": event.ts,
             "attempt_id": event.attempt,
         }

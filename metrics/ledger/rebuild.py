@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from resiliency.contract import RUN_ID, RunPaths
+from resiliency.contract import HOME_JOURNAL, RUN_ID, RunPaths
 from resiliency.crashpoint import point
 from resiliency.durable import fsync_dir, storage_error
 from resiliency.errors import LedgerError, TrainmasterError
 
-from .ingest import ingest
+from .ingest import ingest, ingest_home
 from .migrations import migrate, refuse_foreign
 from .store import Ledger, explained, writer_lock
 
@@ -172,6 +172,11 @@ def _build(
             report.runs += 1
             report.events += done.events
             report.problems += done.problems
+        connection.execute("BEGIN IMMEDIATE")
+        told = ingest_home(connection, home / HOME_JOURNAL)
+        connection.execute("COMMIT")
+        report.events += told.events
+        report.problems += told.problems
         connection.execute("PRAGMA optimize")
     fd = os.open(fresh, os.O_RDONLY)
     try:

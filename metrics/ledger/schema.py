@@ -1,4 +1,4 @@
-"""Tables, indexes and views of schema version 1, as data.
+"""Tables, indexes and views of schema version 1, as data; what later versions change is beside it.
 
 Times are Unix seconds (REAL); the views give them as ISO 8601 in UTC. Keys are natural, content
 depends only on the journals (``tests/metrics/test_rebuild.py``), every name is described in
@@ -169,6 +169,8 @@ DERIVED: Final = (
     "attempt_node",
     "verdict",
     "node_evidence",
+    "exclusion",
+    "readmission",
     "checkpoint",
     "evaluation",
     "attempt",

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from resiliency.attempt import Attempt, Cycle
 from resiliency.events import Event
 from resiliency.folding import step_of
-from resiliency.state import Attempt
 
 from .nodes import names
 
@@ -32,6 +32,15 @@ def nodes(key: Row, listed: Sequence[str], told: Sequence[Event]) -> Iterator[Ro
         yield {**key, "node": name, "first_at": first, "last_at": last}
 
 
+def _text(value: Any) -> str | None:
+    return str(value) if value else None
+
+
+def _time(value: Any) -> float | None:
+    plain = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e12
+    return float(value) if plain else None
+
+
 def _step(event: Event) -> int | None:
     try:
         return step_of(event.data)
@@ -39,7 +48,7 @@ def _step(event: Event) -> int | None:
         return None
 
 
-def cycles(key: Row, told: Sequence[Event]) -> Iterator[Row]:
+def cycles(key: Row, attempt: Attempt, told: Sequence[Event]) -> Iterator[Row]:
     """In-job restarts: what the facts of each cycle say (``told`` in :attr:`Event.order`)."""
     found: dict[int, list[Event]] = {}
     for event in told:
@@ -52,17 +61,35 @@ def cycles(key: Row, told: Sequence[Event]) -> Iterator[Row]:
         resumed = [s for e in events if e.type == "workload.resumed" and (s := _step(e)) is not None]
         saved = [s for e in events if e.type == "checkpoint.committed" and (s := _step(e)) is not None]
         errors = [str(e.data.get("message", "")) for e in events if e.type == "workload.error"]
+        mine = attempt.cycles.get(cycle, Cycle(cycle))
+        incident, decision = mine.incident or {}, mine.decision or {}
+        ends = [e.ts for e in exits]
         yield {
             **key,
             "cycle": cycle,
-            "started_at": min(began, default=None),
-            "ended_at": max((e.ts for e in exits), default=None),
-            "nodes": len({e.node for e in events if e.node}),
+            "started_at": mine.started_ts if mine.started_ts is not None else min(began, default=None),
+            "ended_at": mine.ended_ts if mine.ended_ts is not None else max(ends, default=None),
+            "nodes": len(mine.nodes) or len({e.node for e in events if e.node}),
+            "node_names": ",".join(mine.nodes) or None,
+            "spares": len(mine.spares) if mine.nodes else None,
             # The first that failed is nearest to the cause; others follow it.
             "exit_code": next((c for c in codes if c), codes[0] if codes else None),
             "resumed_from": min(resumed, default=None),
             "checkpoint_step": max(saved, default=None),
             "error": errors[0] if errors else None,
+            "step": mine.step,
+            "incident": _text(incident.get("kind")),
+            "onset_at": _time(incident.get("onset")),
+            "detected_at": _time(incident.get("detected")),
+            "category": mine.category or None,
+            "signature": mine.signature or None,
+            "reason": mine.reason or None,
+            "node": mine.node,
+            "rank": mine.rank if mine.rank is None or -(2**63) <= mine.rank < 2**63 else None,
+            "continued": int(mine.continued),
+            "action": _text(decision.get("action")),
+            "rule": _text(decision.get("rule")),
+            "shadow": int(bool(decision.get("shadow"))),
         }
 
 

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from resiliency.contract import HOME_JOURNAL
 from resiliency.durable import locked
 from resiliency.errors import LedgerError, LockBusy, StorageError
 
@@ -216,6 +217,18 @@ class Ledger:
             return report
         with self.writing() as connection:
             return ingest(connection, run_dir)
+
+    def ingest_home(self, home: Path) -> IngestReport:
+        """The same of the journal in ``home`` that belongs to no run (what persons said of nodes)."""
+        from .ingest import home_unchanged, ingest_home
+
+        directory = Path(home).absolute() / HOME_JOURNAL
+        with explained(self.path):
+            report = home_unchanged(self.connection, directory)
+        if report is not None:
+            return report
+        with self.writing() as connection:
+            return ingest_home(connection, directory)
 
     def close(self) -> None:
         if self._connection is not None:
