@@ -162,7 +162,8 @@ def _with_workload(segment: Segment, state: RunState, said: RankEnd) -> RunState
         data = {"category": said.category, "message": redact(said.summary), "hint": ""}
         segment.journal.append("workload.error", data, sync=True, cycle=segment.cycle)
         events.append(_event(segment, "workload.error", data))
-    if segment.config.is_command and said.code == exitcodes.PROGRESS_MADE:
+    # Only a rank can say that it saved; told to stop before it began, nothing was.
+    if segment.config.is_command and said.code == exitcodes.PROGRESS_MADE and said.rank is not None:
         events += _command_saved(segment, stage, attempt)
     if attempt is None or attempt.started is None or attempt.gate is None:
         # Our own journal could not be written: decide on what is known all the same.

@@ -166,10 +166,12 @@ class Recovery(Model):
     shadow: Flag = Field(
         default=False, description="Only record what would be restarted, swapped or excluded."
     )
-    hang: Hang = Field(default_factory=Hang)
-    straggler: Straggler = Field(default_factory=Straggler)
-    preflight: Preflight = Field(default_factory=Preflight)
-    exclusion: Exclusion = Field(default_factory=Exclusion)
+    hang: Hang = Field(default_factory=Hang, description="When ranks are taken to hang.")
+    straggler: Straggler = Field(default_factory=Straggler, description="What is done about slow ranks.")
+    preflight: Preflight = Field(
+        default_factory=Preflight, description="Checks of every node before ranks start on it."
+    )
+    exclusion: Exclusion = Field(default_factory=Exclusion, description="When a node is kept out.")
 
 
 class Container(Model):
