@@ -65,7 +65,12 @@ def _parser() -> argparse.ArgumentParser:
         help="seconds for all checks together",
     )
     parser.add_argument(
-        "--dir", type=Path, default=Path.cwd(), help="directory on the shared file system (default: this one)"
+        "--dir",
+        "--run-dir",
+        type=Path,
+        default=Path.cwd(),
+        metavar="DIR",
+        help="directory on the shared file system (default: this one)",
     )
     parser.add_argument("--skip", action="append", default=[], metavar="CHECK", help="leave a check out")
     parser.add_argument(

@@ -9,7 +9,7 @@ from typing import Final
 
 from resiliency.health import NodeHealth
 
-from . import dcgm, gpus, host, network, site, writing
+from . import dcgm, gpus, host, network, nics, site, writing
 from .running import Probe, run_all
 from .settings import CheckPlace, Settings
 
@@ -18,6 +18,7 @@ PROBES: Final = (
     Probe("gpu", gpus.NAMES, gpus.probe, needs_gpu=True),
     Probe("dcgm", ("dcgm",), dcgm.probe, quick=False, needs_gpu=True),
     Probe("network", ("ib_ports", "ib_rate"), network.probe),
+    Probe("nics", ("net_links",), nics.probe),
     Probe("shm", ("shm",), host.shm),
     Probe("memory", ("memory",), host.memory),
     Probe("local_storage", ("local_storage",), writing.local_storage),

@@ -15,7 +15,8 @@ from resiliency.health import Check, Status
 from .settings import CheckPlace
 
 NAMES: Final = (
-    "gpu_count", "gpu_memory", "gpu_ecc", "gpu_remap", "gpu_nvlink", "gpu_fabric", "gpu_clocks",
+    "gpu_count", "gpu_memory", "gpu_ecc", "gpu_remap", "gpu_recovery", "gpu_nvlink", "gpu_fabric",
+    "gpu_clocks", "gpu_processes",
 )  # fmt: skip
 #: More than this on a GPU before ranks run: something else uses it.
 MEMORY_USED: Final = 2 << 30
@@ -25,6 +26,10 @@ MEMORY_SHARE: Final = 0.98
 #: NVML's reasons for lower clocks that speak of heat or power; others (idle, caps) are normal.
 SLOWDOWN: Final = {0x8: "hardware slowdown", 0x20: "software thermal slowdown",
                    0x40: "hardware thermal slowdown", 0x80: "power brake"}  # fmt: skip
+#: NVML's recovery action (nvmlDeviceGpuRecoveryAction_t): what the driver itself asks for. With the first no
+#: work can go on, with the second it can, less well.
+UNUSABLE: Final = {1: "reset the GPU", 2: "reboot the node", 6: "reset its PCI bus", 7: "reboot the system"}
+DEGRADED: Final = {3: "drain peer-to-peer work", 4: "drain and reset", 5: "recover the IMEX domain"}
 NOT_STARTED, IN_PROGRESS, COMPLETED = 1, 2, 3
 
 #: NVML's errors, by number.
@@ -49,6 +54,8 @@ class Gpu:
     temperature: int | None = None
     slowdown_at: int | None = None
     error: int = 0
+    recovery: int | None = None
+    processes: tuple[str, ...] | None = None  # those that compute on it: id, name, state
 
 
 @dataclass(frozen=True)
@@ -74,7 +81,7 @@ def judge(reading: Reading, wanted: int) -> list[Check]:
     if not reading.gpus:
         return [count]
     gpus = [gpu for gpu in reading.gpus if not gpu.error]
-    rest = (_memory(gpus), _ecc(gpus), _remap(gpus), _nvlink(gpus), _fabric(gpus), _clocks(gpus))
+    rest = (judged(gpus) for judged in _OF_EACH)
     return [count, *(check for check in rest if check is not None)]
 
 
@@ -156,6 +163,37 @@ def _remap(gpus: Sequence[Gpu]) -> Check | None:
     return Check("gpu_remap", Status.OK, "none pending")
 
 
+def _recovery(gpus: Sequence[Gpu]) -> Check | None:
+    known = [gpu for gpu in gpus if gpu.recovery is not None]
+    if not known:
+        return None
+    name = "gpu_recovery"
+    asking = [gpu for gpu in known if gpu.recovery in UNUSABLE]
+    if asking:
+        said = f"{_who(asking)}: the driver asks to {UNUSABLE[asking[0].recovery or 0]}"
+        return Check(name, Status.CRITICAL, said, _lines(asking), category="gpu_ecc")
+    asking = [gpu for gpu in known if gpu.recovery]
+    if asking:
+        number = asking[0].recovery or 0
+        said = f"{_who(asking)}: the driver asks to {DEGRADED.get(number, f'do what it calls {number}')}"
+        return Check(name, Status.WARN, said, _lines(asking))
+    return Check(name, Status.OK, "nothing asked for")
+
+
+def _processes(gpus: Sequence[Gpu]) -> Check | None:
+    """Before ranks run nobody should compute here. A warning: on a shared node it may be another's GPU."""
+    known = [gpu for gpu in gpus if gpu.processes is not None]
+    if not known:
+        return None
+    busy = [gpu for gpu in known if gpu.processes]
+    if busy:
+        lines = tuple(f"GPU {gpu.index}: {one}" for gpu in busy for one in gpu.processes or ())[:32]
+        first = ", ".join((busy[0].processes or ())[:3])
+        said = f"{_who(busy)} is used by {first}: left over from earlier work?"
+        return Check("gpu_processes", Status.WARN, said, lines)
+    return Check("gpu_processes", Status.OK, "none")
+
+
 def _nvlink(gpus: Sequence[Gpu]) -> Check | None:
     linked = [gpu for gpu in gpus if any(gpu.links)]
     if not linked:
@@ -217,5 +255,12 @@ def _lines(gpus: Sequence[Gpu]) -> tuple[str, ...]:
     return tuple(
         f"GPU {g.index} {g.bus}: ecc={g.ecc_volatile} pending={g.remap_pending} failed={g.remap_failed} "
         f"links={sum(g.links)}/{len(g.links)} reasons={g.reasons} temperature={g.temperature} error={g.error}"
+        f" recovery={g.recovery}"
         for g in gpus[:16]
     )
+
+
+#: In the order of :data:`NAMES`.
+_OF_EACH: Final = (
+    _memory, _ecc, _remap, _recovery, _nvlink, _fabric, _clocks, _processes,
+)  # fmt: skip

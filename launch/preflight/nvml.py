@@ -84,6 +84,8 @@ def _gpu(nvml: Any, index: int) -> Gpu:
         _int(reasons),
         _int(ask("nvmlDeviceGetTemperature", handle, 0)),
         _int(ask("nvmlDeviceGetTemperatureThreshold", handle, 1)),
+        recovery=_recovery(nvml, ask, handle),
+        processes=_processes(ask("nvmlDeviceGetComputeRunningProcesses", handle)),
     )
     return Gpu(index, gpu.bus, error=fatal[0]) if fatal else gpu
 
@@ -106,6 +108,30 @@ def _fabric(nvml: Any, ask: Callable[..., Any], handle: Any) -> tuple[int | None
     if ask("nvmlDeviceGetGpuFabricInfo", handle, byref(info)) is None:
         return None, None
     return int(info.state), int(info.status)
+
+
+def _recovery(nvml: Any, ask: Callable[..., Any], handle: Any) -> int | None:
+    """Drivers before 570 tell none."""
+    field = getattr(nvml, "NVML_FI_DEV_GET_GPU_RECOVERY_ACTION", None)
+    values = ask("nvmlDeviceGetFieldValues", handle, [field]) if field is not None else None
+    if not values or values[0].nvmlReturn != 0:
+        return None
+    return int(values[0].value.uiVal)
+
+
+def _processes(found: Any) -> tuple[str, ...] | None:
+    return None if found is None else tuple(process(int(one.pid), Path("/proc")) for one in found)
+
+
+def process(pid: int, proc: Path) -> str:
+    """``4711 python (D)``: id, name, state; an id of another namespace has neither."""
+    try:
+        text = (proc / str(pid) / "stat").read_text(errors="replace")
+        name, _, rest = text.partition("(")[2].rpartition(")")
+        shown = "".join(c if c.isprintable() else "?" for c in name)
+        return f"{pid} {shown} ({rest.split()[0]})"
+    except (OSError, IndexError):
+        return str(pid)
 
 
 def bus(root: Path) -> tuple[int | None, tuple[str, ...]]:

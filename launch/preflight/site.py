@@ -97,17 +97,19 @@ def run_bounded(
         with selectors.DefaultSelector() as selector:
             selector.register(fd, selectors.EVENT_READ)
             pipe_open = True
-            while process.poll() is None and time.monotonic() < deadline:
+            while _runs(process.pid) and time.monotonic() < deadline:
                 if not pipe_open:
                     time.sleep(_TICK_S)
                 elif selector.select(_TICK_S):
                     pipe_open = _drain(fd, output)
                     if not pipe_open:
                         selector.unregister(fd)
-        code = process.poll()
+        code = _code(process)
         if code is not None:
             _drain(fd, output)
         return code, bytes(output), ""
+    except ChildProcessError:
+        return None, bytes(output), "its exit code was lost: the agent ended all it had started"
     finally:
         # Not only when late: what it started in the background must not live on beside the ranks.
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -115,6 +117,16 @@ def run_bounded(
         process.stdout.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(0.2)
+
+
+def _runs(pid: int) -> bool:
+    """subprocess takes a status that somebody else collected for 0: a bad node would be a good one. So this
+    looks first, and raises ChildProcessError."""
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+
+
+def _code(process: subprocess.Popen[bytes]) -> int | None:
+    return None if _runs(process.pid) else process.wait()
 
 
 def _drain(fd: int, output: bytearray) -> bool:

@@ -13,7 +13,7 @@ from resiliency.health import Check, Status
 
 GOOD = Gpu(
     0, "00000000:19:00.0", 85_520_809_984, 500_000_000, 0, False, False, (True,) * 18, gpus.COMPLETED, 0,
-    0x1, 31, 87,
+    0x1, 31, 87, recovery=0, processes=(),
 )  # fmt: skip
 
 
@@ -49,6 +49,11 @@ def test_a_good_node() -> None:
         ({"temperature": 90}, "gpu_clocks", "WARN", ""),
         ({"memory_total": 40 << 30}, "gpu_memory", "WARN", ""),
         ({"memory_used": 30 << 30}, "gpu_memory", "WARN", ""),
+        ({"recovery": 1}, "gpu_recovery", "CRITICAL", "gpu_ecc"),
+        ({"recovery": 2}, "gpu_recovery", "CRITICAL", "gpu_ecc"),
+        ({"recovery": 4}, "gpu_recovery", "WARN", ""),
+        ({"recovery": 99}, "gpu_recovery", "WARN", ""),  # of a newer driver
+        ({"processes": ("4711 python (D)",)}, "gpu_processes", "WARN", ""),
         ({"error": gpus.GPU_IS_LOST}, "gpu_count", "CRITICAL", "gpu_off_bus"),
         ({"error": gpus.RESET_REQUIRED}, "gpu_count", "CRITICAL", "gpu_ecc"),
         ({"error": 999}, "gpu_count", "UNKNOWN", ""),
@@ -61,6 +66,11 @@ def test_one_gpu_is_bad(changed: dict[str, Any], name: str, status: str, categor
         assert "3" in check.detail or "90" in check.detail
         others = [one for one in judge(node(**changed), 8) if one.name != name]
         assert {one.status for one in others} == {Status.OK}
+
+
+def test_who_is_left_on_a_gpu_is_named() -> None:
+    check = found(node(processes=("4711 python (D)", "4712 python (R)")), "gpu_processes")
+    assert "4711 python (D)" in check.detail and check.evidence[1] == "GPU 3: 4712 python (R)"
 
 
 def test_a_gpu_that_tells_nothing_is_no_fault() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from launch.preflight.gpus import COMPLETED, GPU_IS_LOST, Gpu, judge
-from launch.preflight.nvml import allocated, bus, from_nvml
+from launch.preflight.nvml import allocated, bus, from_nvml, process
 from resiliency.health import Status
 
 
@@ -25,6 +26,7 @@ class FakeNvml:
     """Answers of an H100; ``broken``: error numbers by name of the function."""
 
     NVMLError = FakeNvmlError
+    NVML_FI_DEV_GET_GPU_RECOVERY_ACTION = 230
 
     def __init__(self, gpus: int = 2, **broken: int) -> None:
         self.gpus, self.broken = gpus, broken
@@ -67,6 +69,13 @@ class FakeNvml:
     def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: int) -> int:
         return 1
 
+    def nvmlDeviceGetFieldValues(self, handle: int, fields: list[int]) -> list[Any]:
+        assert fields == [230]
+        return [SimpleNamespace(nvmlReturn=0, value=SimpleNamespace(uiVal=4))]
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: int) -> list[Any]:
+        return [SimpleNamespace(pid=os.getpid(), usedGpuMemory=None)]
+
     def nvmlDeviceGetTemperature(self, handle: int, sensor: int) -> int:
         return 33
 
@@ -76,10 +85,28 @@ class FakeNvml:
 
 def test_all_that_is_told() -> None:
     reading = from_nvml(FakeNvml(), 2)
+    mine = process(os.getpid(), Path("/proc"))
     assert reading.gpus[1] == Gpu(
-        1, "00000000:19:00.0", 85_520_809_984, 0, 0, False, False, (True,) * 18, None, None, 1, 33, 87
-    )
-    assert {check.status for check in judge(reading, 2)} == {Status.OK}
+        1, "00000000:19:00.0", 85_520_809_984, 0, 0, False, False, (True,) * 18, None, None, 1, 33, 87,
+        recovery=4, processes=(mine,),
+    )  # fmt: skip
+    found = {check.name: check.status for check in judge(reading, 2)}
+    assert [name for name, status in found.items() if status is not Status.OK] == [
+        "gpu_recovery", "gpu_processes",
+    ]  # fmt: skip
+
+
+def test_a_driver_that_tells_no_recovery_action() -> None:
+    reading = from_nvml(FakeNvml(1, nvmlDeviceGetFieldValues=3), 1)
+    assert reading.gpus[0].recovery is None
+    assert "gpu_recovery" not in {check.name for check in judge(reading, 1)}
+
+
+def test_a_process_by_its_name_and_state(tmp_path: Path) -> None:
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "stat").write_text("7 (a) b) D 1 2 3\n")
+    assert process(7, tmp_path) == "7 a) b (D)"
+    assert process(8, tmp_path) == "8"
 
 
 def test_what_is_not_supported_is_not_known() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -12,6 +14,8 @@ from launch.preflight import CheckPlace, Settings, run_checks
 from launch.preflight.running import run_all
 from launch.preflight.site import DETAIL, first_line, probes, run_bounded
 from resiliency.health import Check, Status
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def site(tmp_path: Path, text: str, timeout: float = 20.0) -> Check:
@@ -62,6 +66,22 @@ def test_it_goes_with_all_that_it_started(tmp_path: Path, after: str) -> None:
     while not gone(pid) and time.monotonic() < until:
         time.sleep(0.02)
     assert gone(pid)
+
+
+def test_an_exit_code_that_somebody_else_collected_is_no_good_one(tmp_path: Path) -> None:
+    """The agent reaps what is left of a cycle; subprocess would then say 0. Here the kernel collects it."""
+    program = tmp_path / "check.sh"
+    program.write_text("#!/bin/sh\nexit 2\n")
+    program.chmod(0o755)
+    code = (
+        "import signal, sys, time; from launch.preflight.site import judge, run_bounded; "
+        "signal.signal(signal.SIGCHLD, signal.SIG_IGN); "
+        "check = judge('site:check', *run_bounded([sys.argv[1]], time.monotonic() + 60)); "
+        "print(check.status.value, check.detail)"
+    )
+    argv = [sys.executable, "-c", code, str(program)]
+    said = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert said.startswith("UNKNOWN") and "lost" in said
 
 
 def test_what_cannot_be_run_says_so(tmp_path: Path) -> None:
