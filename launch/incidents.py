@@ -148,8 +148,9 @@ def decide(
         say(f"{error}; ending without a decision")
         return policy.Decision(Action.REQUEUE, "journal-unreadable", error.message)
     attempt = stage.attempts.get(segment.attempt)
-    if attempt is not None and attempt.step is not None:
-        reached = max(reached or 0, attempt.step)
+    mine = attempt.cycles.get(cycle) if attempt is not None else None
+    if mine is not None and mine.step is not None:  # of this cycle: an earlier one may have got further
+        reached = max(reached or 0, mine.step)
     verdict = _verdict(segment, incident, ends, attempt, cycle)
     if verdict.category == "unknown":
         verdict = _read(verdict, segment, team)

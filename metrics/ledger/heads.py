@@ -1,4 +1,4 @@
-"""Which progress events a fold needs: of each attempt the furthest and the latest, a handful.
+"""Which progress events a fold needs: of each attempt and cycle the furthest, the latest, a handful.
 
 Progress is nearly all of a journal, and the fold keeps only maxima of it (``resiliency.folding``),
 so the fold of facts and heads equals the fold of everything; ``tests/metrics/test_ingest.py``
@@ -32,6 +32,7 @@ class Heads:
         except (TypeError, ValueError, OverflowError):
             return  # the fold ignores it too, but for the time of the last event
         self._offer((*where, "step"), (step, *event.order))
+        self._offer((*where, f"step {event.cycle or 0}"), (step, *event.order))
         for name in ("loss", "tokens"):
             if event.data.get(name) is not None:
                 self._offer((*where, name), (step, *event.order))

@@ -46,7 +46,8 @@ def rows(run_dir: Path, events: Iterable[Event], state: RunState) -> dict[str, l
         for place, attempt in enumerate(stage.chain()):
             told = by_attempt.get((stage.name, attempt.id), [])
             _attempt(tables, run_id, place, attempt, told)
-    tables["node_evidence"] = list(causes.nodes(run_id, state))
+    for row in causes.nodes(run_id, state):
+        add(tables, "node_evidence", row)
     tables |= causes.orders(run_id, events, rehearsal=state.rehearsal)
     for event in events:
         if event.stage in state.stages:
