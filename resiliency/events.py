@@ -71,7 +71,7 @@ TYPES: Final[dict[str, str]] = {
     "in seconds, step",
     "straggler": "a rank is slow against its peers: rank, node, ratio, window, seconds, peers",
     "hang.evidence": "what was gathered before a hang was ended: files, culprits, records",
-    "checkpoint.interval": "the interval between saves was chosen anew: steps, seconds, cost_s, mtbf_s, reason",
+    "checkpoint.interval": "an interval between saves was chosen: steps, seconds, cost_s, mtbf_s, reason",
     "snapshot.taken": "node-local copies (aggregate): step, bytes, seconds, stall_s, replicas, count",
     "fault.injected": "a rehearsal did harm on purpose: kind, step, rank, node, id",
     "stage.completed": "the stage's artifact verifies: epoch, artifact",

@@ -31,6 +31,6 @@ def test_nvrx_s_probe_is_not_the_cause_of_a_killed_rank(tmp_path: Path) -> None:
 
 
 def test_an_error_of_its_own_beside_it_is(tmp_path: Path) -> None:
-    own = 'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n    f()\nValueError: no\n'
+    own = 'Traceback (most recent call last):\n  File "train.py", line 3, in f\n    g()\nValueError: no\n'
     (tmp_path / "n1.log").write_text(NVRX.replace("[2026-12-01 06:03:24", own + "[2026-12-01 06:03:24"))
     assert triage_paths([tmp_path]).category == "code_error"
