@@ -93,6 +93,8 @@ def ended(segment: Segment, ends: Sequence[RankEnd]) -> int:
         wall_used_s=sum(past.wall_s for past in history),
     )
     decision = policy.decide(verdict, history, segment.config.budgets, capacity)
+    if segment.config.recovery.get("shadow"):
+        decision = policy.shadowed(decision)
     if attempt.cancelled_by_us and decision.rule != "complete":
         # A left-over of ours that had just started: its end says nothing about the stage.
         reason = "cancelled by Trainmaster, no longer needed"

@@ -21,13 +21,14 @@ from .segment import Segment
 
 def prepare(segment: Segment, stage: Stage, exclude: Sequence[str]) -> None:
     """Tell the scheduler about the queued links of this stage."""
-    jobs = [
-        job
+    queued = [
+        (link, job)
         for link in stage.live_links()
         if link.token != segment.token
         for job in link.job_ids
         if job != segment.allocation.job_id
     ]
+    jobs = [job for _, job in queued]
     off = sorted(segment.lost_nodes | set(exclude))
     if not jobs or not off:
         return
@@ -36,11 +37,17 @@ def prepare(segment: Segment, stage: Stage, exclude: Sequence[str]) -> None:
         if scheduler is None:
             return
         keep_off = list(dict.fromkeys([*segment.config.launch.exclude, *off]))
-        if not _enough(segment, scheduler.facts(), keep_off):
+        facts = scheduler.facts()
+        if not _enough(segment, facts, keep_off):
             say(f"{', '.join(off)} is not kept from the next link: too few other nodes")
             return
-        for job in jobs:
-            scheduler.exclude(job, keep_off)
+        for link, job in queued:
+            # What it keeps off already, by an order on a node, is not let back by this.
+            more = list(dict.fromkeys([*keep_off, *link.exclude]))
+            nodes = more if _enough(segment, facts, more) else keep_off
+            scheduler.exclude(job, nodes)
+            data = {"token": link.token, "job_id": job, "nodes": nodes, "reason": f"left {', '.join(off)}"}
+            segment.journal.append("link.excluding", data, stage=stage.name, attempt=None)
         if segment.lost_nodes:
             scheduler.unchain(jobs[0])
             say(f"job {jobs[0]} goes on without waiting for {', '.join(sorted(segment.lost_nodes))}")

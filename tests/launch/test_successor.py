@@ -12,6 +12,7 @@ from launch.allocation import Allocation
 from launch.config import read_stage_config
 from launch.journaling import SafeJournal
 from launch.segment import Segment
+from resiliency import contract
 from resiliency.errors import SchedulerUnreachable
 
 from .conftest import CLUSTER, RUN_ID, RunDir
@@ -39,12 +40,22 @@ class Scheduler:
     def cancel(self, job_ids: Any) -> None: ...
 
 
-def told(run_dir: RunDir, scheduler: Scheduler, *, lost: set[str], exclude: Sequence[str] = ()) -> list[Any]:
+def told(
+    run_dir: RunDir,
+    scheduler: Scheduler,
+    *,
+    lost: set[str],
+    exclude: Sequence[str] = (),
+    third_keeps_off: Sequence[str] = (),
+) -> list[Any]:
     run_dir.stage(argv=["x"], nodes=2, scheduler="slurm", exclude=["bad9"])
     for link, job in ((1, "17"), (2, "18"), (3, "19")):
         run_dir.queue(link, job)
     config = read_stage_config(run_dir.paths.stage_config("work"))
     journal = SafeJournal(run_dir.paths.journal, run=RUN_ID, writer="test", defaults={})
+    if third_keeps_off:
+        data = {"token": contract.token(RUN_ID, "work", 3), "job_id": "19", "nodes": third_keeps_off}
+        journal.append("link.excluding", data, stage="work")
     allocation = Allocation("slurm", "17", 0, "a[1-2]", "a1")
     segment = Segment(config, run_dir.paths, allocation, 1, journal, lambda: scheduler, lost_nodes=lost)
     successor.prepare(segment, run_dir.state().stage("work"), exclude)
@@ -58,6 +69,15 @@ def test_every_queued_link_keeps_off_and_the_next_one_waits_no_more(run_dir: Run
         ("exclude", "19", ("bad9", "a2")),
         ("unchain", "18", ()),
     ]
+
+
+def test_it_is_journaled_and_what_a_link_keeps_off_already_stays(run_dir: RunDir) -> None:
+    assert told(run_dir, Scheduler(8), lost={"a2"}, third_keeps_off=["a7", "bad9"])[:2] == [
+        ("exclude", "18", ("bad9", "a2")),
+        ("exclude", "19", ("bad9", "a2", "a7")),
+    ]
+    links = {s.link: s.exclude for s in run_dir.state().stage("work").links()}
+    assert (links[2], links[3]) == (("a2", "bad9"), ("a2", "a7", "bad9"))
 
 
 def test_an_excluded_node_that_is_not_lost_changes_no_dependency(run_dir: RunDir) -> None:
