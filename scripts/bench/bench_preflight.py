@@ -1,7 +1,7 @@
 """How long checking a node takes, in full and before a restart, and what nodes that meet in pairs cost.
 
-Beside it: one hung check, since the answer must come in time whatever hangs. Nodes are emulated, threads of one
-process on the loopback: how long they take is set by this machine's cores. Without GPUs nothing is asked of NVML.
+Beside it: one hung check, since the answer must come in time whatever hangs. Nodes are emulated, threads of
+one process on the loopback: this machine's cores set their pace. Without GPUs nothing is asked of NVML.
 """
 
 from __future__ import annotations
