@@ -117,19 +117,25 @@ class CheckpointStore:
         self._known.discard(step)
         return aside
 
-    def prune(self) -> list[int]:
+    def prune(self, damaged: Callable[[Path, str], None] | None = None) -> list[int]:
         """Remove the oldest; the steps removed. The newest ``keep`` (at least two) intact ones stay.
 
         One whose files have the wrong size does not count as kept. Nor does one that this process neither
-        wrote nor read, until its content was compared: two that are good always stay.
+        wrote nor read, until its content was compared: two that are good always stay. With ``damaged``
+        those found out are set aside.
         """
         intact = good = 0
         removed = []
         for step in self.steps():
             if intact < self.keep or good < LEAST_KEPT:
-                if artifact.verifies(self.path(step), kind=KIND, deep=False):
+                problems = self._faults(step, good)
+                if not problems:
                     intact += 1
-                    good += self._good(step, good)
+                    good += step in self._known
+                elif damaged is not None:
+                    damaged(self.quarantine(step), problems[0])
+                else:
+                    intact += artifact.verifies(self.path(step), kind=KIND, deep=False)
                 continue
             # Rename first: a half-removed directory must not look like a checkpoint.
             doomed = self.root / f"{_TEMPORARY}removing-{step}"
@@ -138,11 +144,15 @@ class CheckpointStore:
             removed.append(step)
         return removed
 
-    def _good(self, step: int, so_far: int) -> bool:
-        """Whether its content is right, as far as that matters: the first two have to be known."""
-        if step not in self._known and so_far < LEAST_KEPT and not faults_of(self.path(step)):
+    def _faults(self, step: int, good: int) -> list[str]:
+        """What is wrong with it, as far as that matters: of the first two the content has to be known."""
+        path = self.path(step)
+        if step in self._known or good >= LEAST_KEPT:
+            return artifact.faults(path, kind=KIND, deep=False)
+        problems = faults_of(path)
+        if not problems:
             self._known.add(step)
-        return step in self._known
+        return problems
 
 
 def faults_of(path: Path, share: int = 0, shares: int = 1, threads: int = _THREADS) -> list[str]:

@@ -15,7 +15,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -78,6 +78,7 @@ class _Job:
     committing: bool = False
     committed: tuple[Path, int] | None = None
     removed: Sequence[int] = ()
+    damaged: list[tuple[Path, str]] = field(default_factory=list)
     error: BaseException | None = None
 
 
@@ -224,7 +225,7 @@ class Saver:
         faults.at_point("checkpoint.commit")
         self._fence.check()
         committed = self.store.commit(job.directory, job.step, job.meta, files)
-        job.removed = self.store.prune()
+        job.removed = self.store.prune(lambda path, reason: job.damaged.append((path, reason)))
         job.committed = committed
 
     # -- the training thread -------------------------------------------------------------------
@@ -242,6 +243,9 @@ class Saver:
             f"pretrain: checkpoint at step {job.step}: {size / 1e6:.1f} MB in {seconds:.2f} s, "
             f"training waited {stall:.2f} s"
         )
+        for aside, reason in job.damaged:
+            say(f"pretrain: a checkpoint does not verify ({reason}): set aside as {aside.name}")
+            self.work.event("checkpoint.quarantined", path=str(aside), reason=reason)
         for old in job.removed:
             say(f"pretrain: removed the checkpoint of step {old}")
 

@@ -105,6 +105,16 @@ def test_two_whose_content_is_good_stay_even_if_later_ones_look_intact(tmp_path:
     save(store, 50)
     store.prune()
     assert store.steps() == [50, 40, 30, 20]
+    aside: list[str] = []
+    save(store, 60)
+    store.prune(lambda path, reason: aside.append(f"{path.name}: {reason}"))
+    assert store.steps() == [60, 50]
+    assert aside == []  # two good ones were there before it came to those
+    again = CheckpointStore(tmp_path, keep=2)
+    (again.path(60) / "data").write_text("short")
+    again.prune(lambda path, reason: aside.append(f"{path.name}: {reason}"))
+    assert [line.split(":")[0] for line in aside] == ["iter_0000060.corrupt"]
+    assert again.steps() == [50]
 
 
 def test_ranks_share_the_reading_and_find_what_one_would(tmp_path: Path) -> None:

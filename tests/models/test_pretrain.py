@@ -173,11 +173,15 @@ def test_a_checkpoint_of_another_model_is_refused_by_key(
 
 
 def test_more_steps_go_on_where_training_ended(straight: Program, tmp_path: Path) -> None:
-    program = copy_of(straight, tmp_path / "stage", train={**TRAIN, "steps": 44})
+    waited_for = {"interval": 3, "async": False}
+    program = copy_of(straight, tmp_path / "stage", train={**TRAIN, "steps": 44}, checkpoint=waited_for)
     shutil.rmtree(program.artifact)
     done = program.run(**program.journal_env("longer"))
     assert done.returncode == 0, done.stderr
     assert sorted(program.losses("longer")) == [41, 42, 43, 44]
+    told = {one["step"]: one for one in program.told("checkpoint.committed")}
+    assert sorted(told) == [20, 40, 42, 44]
+    assert told[42]["stall_s"] >= told[42]["seconds"] * 0.9  # all of it was waited for
 
 
 def test_a_loss_that_is_no_number_is_rejected_with_evidence(tmp_path: Path, dataset: Path) -> None:
