@@ -8,10 +8,11 @@ states and acts.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from resiliency import contract, policy
+from resiliency.jobstate import PENDING
 from resiliency.state import Attempt, RunState, Stage
 from resiliency.taxonomy import Action
 
@@ -39,6 +40,7 @@ class SubmitLink:
     link: int
     epoch: int
     after: tuple[str, ...] = ()
+    exclude: tuple[str, ...] | None = None  # nodes to keep off; None: as planned
 
     def token(self, run_id: str) -> str:
         return contract.token(run_id, self.stage, self.link)
@@ -62,6 +64,16 @@ class ReleaseJob:
     token: str
     job_id: str
     reason: str
+
+
+@dataclass(frozen=True)
+class ExcludeNodes:
+    """Keep a queued job off these nodes and no others."""
+
+    stage: str
+    token: str
+    job_ids: tuple[str, ...]
+    nodes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -97,7 +109,16 @@ class RecordDecision:
     decision: policy.Decision
 
 
-Act = SubmitLink | CancelLink | ReleaseJob | CompleteStage | StopStage | HoldStage | RecordDecision
+Act = (
+    SubmitLink
+    | CancelLink
+    | ReleaseJob
+    | ExcludeNodes
+    | CompleteStage
+    | StopStage
+    | HoldStage
+    | RecordDecision
+)
 
 
 def advance(
@@ -106,11 +127,13 @@ def advance(
     *,
     artifact_ok: Callable[[str], bool] = lambda stage: False,
     decided: Mapping[str, str] | None = None,
+    keep_off: Mapping[str, Sequence[str]] | None = None,
 ) -> list[Act]:
     """The acts that bring the run forward; ``chains`` in an order in which needs come first.
 
     ``artifact_ok(stage)`` verifies a stage's artifact; it is asked only for stages that ended without
     saying that they are complete. ``decided``: attempts whose decision is journaled already.
+    ``keep_off``: nodes that each stage's links are kept off; None: nobody looked, leave them as they are.
     """
     acts: list[Act] = []
     stopped_now: dict[str, StopStage] = {}
@@ -127,7 +150,7 @@ def advance(
                     completed_now.add(stage.name)
             acts += done
         if done is None or not any(isinstance(a, (StopStage, CompleteStage)) for a in done):
-            acts += _go_on(state, stage, chain, completed_now, tails)
+            acts += _go_on(state, stage, chain, completed_now, tails, keep_off)
     return acts
 
 
@@ -137,12 +160,17 @@ def _go_on(
     chain: StageChain,
     completed_now: set[str],
     tails: dict[str, str],
+    keep_off: Mapping[str, Sequence[str]] | None,
 ) -> list[Act]:
     """Release and submit for a stage that may go on; notes the stage's last link in ``tails``."""
     if stage.terminal or stage.held is not None:
         return []
     acts = _release(stage, chain)
     submits = _submit(state, stage, chain, completed_now, tails)
+    if keep_off is not None and stage.name in keep_off:
+        nodes = tuple(sorted(keep_off[stage.name]))
+        acts += _exclude(stage, nodes)
+        submits = [replace(one, exclude=nodes) for one in submits]
     live = stage.live_links()
     if submits:
         tails[stage.name] = submits[-1].token(state.run)
@@ -261,6 +289,17 @@ def _release(stage: Stage, chain: StageChain) -> list[Act]:
         earlier = sum(len(a.releases) for a in stage.attempts_of(attempt.token))
         if earlier < chain.budgets.launch:
             acts.append(ReleaseJob(stage.name, attempt.id, attempt.token, attempt.job_id, record.reason))
+    return acts
+
+
+def _exclude(stage: Stage, nodes: tuple[str, ...]) -> list[Act]:
+    """Queued links whose list of nodes is not this one. Only while a job is pending can it be changed."""
+    acts: list[Act] = []
+    for link in stage.live_links():
+        attempts = stage.attempts_of(link.token)
+        pending = bool(attempts) and attempts[-1].state in PENDING and attempts[-1].started is None
+        if pending and set(link.exclude) != set(nodes):
+            acts.append(ExcludeNodes(stage.name, link.token, tuple(link.job_ids), nodes))
     return acts
 
 

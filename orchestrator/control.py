@@ -12,14 +12,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from resiliency import artifact, durable
+from resiliency.contract import HOME_JOURNAL
 from resiliency.edges import Clock, SystemClock
-from resiliency.errors import LockBusy, SchedulerError, TrainmasterError
+from resiliency.errors import LockBusy, TrainmasterError
 from resiliency.jobstate import Observation
 from resiliency.journal import JournalWriter, files, login_writer, read_control
 from resiliency.state import RunState, fold
 
+from . import acting, nodes, observing, submission
 from . import advance as adv
-from . import observing, submission
 from .home import Home
 from .runs import Run
 from .schedulers.base import Scheduler
@@ -78,6 +79,7 @@ def reconcile(
         seen, began = _observe(scheduler, states, wanted.values(), clock)
         report.problems += seen.problems
         room = _Room.of(members, looks)
+        watch = nodes.Watch(home, clock=clock, ledger=ledger)
         for run in members:
             try:
                 with durable.locked(run.paths.lock, wait_s=lock_wait_s, what=f"run {run.id}"):
@@ -90,6 +92,7 @@ def reconcile(
                             began,
                             wanted[run.id],
                             room,
+                            watch,
                             act=act,
                             clock=clock,
                             on_outcome=on_outcome,
@@ -225,6 +228,7 @@ def _advance_run(
     began: float,
     wanted: _Wanted,
     room: _Room,
+    watch: nodes.Watch,
     *,
     act: bool,
     clock: Clock,
@@ -248,17 +252,24 @@ def _advance_run(
         if act:
             # Twice: completing or stopping a stage in the first round can start or end others.
             for _ in range(2):
+                kept = watch.keep_off(run, view.state, scheduler)
+                for stage, order in kept.orders:
+                    journal.append("node.excluded", order.as_data(), stage=stage, sync=True)
                 acts = adv.advance(
                     view.state,
                     run.plan.stages,
                     artifact_ok=lambda name: artifact_ok(run, name),
                     decided=view.decided,
+                    keep_off=kept.nodes,
                 )
                 acts = room.limit(acts, run, report.notes)
+                for one in {a.stage for a in acts if isinstance(a, (adv.SubmitLink, adv.ExcludeNodes))}:
+                    report.notes += [text for text in kept.notes.get(one, ()) if text not in report.notes]
                 if not acts:
                     break
                 report.acts += acts
-                outcomes = carry_out(run, acts, view.state, scheduler, journal, report.notes, on_outcome)
+                notes, state = report.notes, view.state
+                outcomes = acting.carry_out(run, acts, state, scheduler, journal, notes, on_outcome)
                 report.outcomes += outcomes
                 view = view.fresh(run)
                 if any(outcome.word != "accepted" for outcome in outcomes):
@@ -275,111 +286,19 @@ def artifact_ok(run: Run, stage: str) -> bool:
     )
 
 
-def carry_out(
-    run: Run,
-    acts: Sequence[adv.Act],
-    state: RunState,
-    scheduler: Scheduler,
-    journal: JournalWriter,
-    notes: list[str],
-    on_outcome: Callable[[submission.Outcome], None] = lambda outcome: None,
-) -> list[submission.Outcome]:
-    """Do the acts, each journaled before (stops, cancels) or around (submissions) its effect."""
-    cancels: list[str] = []
-    submits: list[adv.SubmitLink] = []
-    for one in acts:
-        if isinstance(one, adv.SubmitLink):
-            submits.append(one)
-        elif isinstance(one, adv.CancelLink):
-            stage = one.token.split(".")[1]
-            known = state.stage(stage).submissions[one.token].cancelled
-            for job_id in one.job_ids:
-                # Asked again until the scheduler says that it is over, told once.
-                if not known:
-                    data = {"token": one.token, "job_id": job_id, "reason": one.reason}
-                    journal.append("link.cancelled", data, stage=stage)
-                cancels.append(job_id)
-        elif isinstance(one, adv.ReleaseJob):
-            _release(one, scheduler, journal, notes)
-        elif isinstance(one, adv.CompleteStage):
-            journal.append(
-                "stage.completed",
-                {"epoch": one.epoch, "artifact": str(run.paths.artifact(one.stage))},
-                stage=one.stage,
-                sync=True,
-            )
-        elif isinstance(one, adv.StopStage):  # and HoldStage
-            word = "stage.held" if isinstance(one, adv.HoldStage) else "stage.stopped"
-            facts = {
-                "epoch": one.epoch,
-                "rule": one.rule,
-                "reason": one.reason,
-                "category": one.category,
-            }
-            journal.append(word, facts, stage=one.stage, sync=True)
-        else:
-            decision = one.decision
-            journal.append(
-                "decision",
-                {
-                    "action": decision.action.value,
-                    "rule": decision.rule,
-                    "reason": decision.reason,
-                    "category": decision.category,
-                },
-                stage=one.stage,
-                attempt=one.attempt,
-            )
-    if cancels:
-        journal.sync()
-        try:
-            scheduler.cancel(cancels)
-        except SchedulerError as error:
-            notes.append(f"could not cancel {len(cancels)} queued job(s) yet: {error.message}")
-    jobs = {a.token(run.id): run.plan.job(a.stage, a.link) for a in submits}
-    outcomes = submission.submit_links(
-        submits,
-        jobs,
-        state,
-        paths=run.paths,
-        scheduler=scheduler,
-        journal=journal,
-        on_outcome=on_outcome,
-    )
-    for outcome in outcomes:
-        if outcome.word == "deferred":
-            notes.append(f"waiting for room in the queue: {outcome.reason}")
-        elif outcome.word != "accepted":
-            notes.append(f"{outcome.token}: {outcome.word}: {outcome.reason}")
-    return outcomes
-
-
-def _release(one: adv.ReleaseJob, scheduler: Scheduler, journal: JournalWriter, notes: list[str]) -> None:
-    try:
-        scheduler.release(one.job_id)
-    except SchedulerError as error:
-        notes.append(f"job {one.job_id} is held ({one.reason}) and cannot be released: {error.message}")
-        return
-    journal.append(
-        "job.released",
-        {"token": one.token, "job_id": one.job_id, "reason": one.reason},
-        stage=one.stage,
-        attempt=one.attempt,
-    )
-
-
 def index(home: Home, runs: Sequence[Run]) -> list[str]:
     """Bring the ledger up to date with the journals. A ledger that cannot be written loses nothing:
     the journals hold it, and the answer says so."""
     from metrics.ledger import Ledger
 
-    if not runs:
+    if not runs and not (home.root / HOME_JOURNAL).exists():
         return []
     try:
         with Ledger.open(home.ledger) as ledger:
             problems = []
             for run in runs:
                 problems += ledger.ingest_run(run.paths.root).problems
+            problems += ledger.ingest_home(home.root).problems
             return [str(problem) for problem in problems]
     except TrainmasterError as error:
         return [f"ledger not updated (nothing is lost, the journals hold it): {error}"]

@@ -57,14 +57,19 @@ def prepare(
     *,
     cluster: str | None = None,
     ask: bool = True,
+    shadow: bool = False,
 ) -> Ready:
     """Load, check, and plan an experiment. Raises SpecError with the faults of the file itself.
 
-    ``ask``: also ask the scheduler for its limits; what does not answer becomes a warning.
+    ``ask``: also ask the scheduler for its limits; what does not answer becomes a warning. ``shadow``: sets
+    ``recovery.shadow`` of every stage.
     """
     runner, now = SystemRunner(), SystemClock().wall()
     profiles = load_profiles(home.root)
     loaded = load_experiment(path, overrides, profiles=profiles, cluster=cluster, runner=runner)
+    if shadow:
+        more = [f"stages.{name}.recovery.shadow=true" for name in loaded.resolved["stages"]]
+        loaded = load_experiment(path, [*overrides, *more], profiles=profiles, cluster=cluster, runner=runner)
     profile = loaded.profile or resolve_profile(cluster or loaded.experiment.cluster, profiles, runner)
     record = make_record(
         loaded,

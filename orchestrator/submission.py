@@ -72,6 +72,7 @@ def submit_links(
                     "cluster": scheduler.cluster,
                     "epoch": act.epoch,
                     "script_sha256": digest,
+                    **({"exclude": list(jobs[token].exclude)} if jobs[token].exclude else {}),
                 },
                 {"stage": act.stage},
             )

@@ -229,14 +229,15 @@ def choose(
     excluded: Iterable[Exclusion],
     *,
     need: int,
-    available: int | None,
+    available: float | None,
     settings: Settings,
     avoid: Mapping[str, str] | None = None,
 ) -> Choice:
     """What of it a job of ``need`` nodes can be kept off, where ``available`` are usable otherwise.
 
     Never so many that too few are left; beyond ``max_share`` of them only by a person's word or for the
-    stage's own next link. The weakest and oldest are dropped first. ``available`` None: not known, no limit.
+    stage's own next link. The weakest and oldest are dropped first. ``available`` None: not known, so only a
+    person's word counts.
     """
     avoid = avoid or {}
     known = {one.node: one for one in excluded}
@@ -252,9 +253,14 @@ def choose(
     dropped: list[tuple[str, str]] = []
     for node in sorted({*known, *avoid}, key=rank):
         bound = rank(node)[0] >= 2
-        if available is not None and available - len(kept) - 1 < need:
+        if available is None:
+            if rank(node)[0] == 0:
+                kept.append(node)
+            else:
+                dropped.append((node, "it is not known how many nodes there are"))
+        elif available - len(kept) - 1 < need:
             dropped.append((node, f"{need} of {available} nodes are needed"))
-        elif available is not None and bound and len(kept) + 1 > settings.max_share * available:
+        elif bound and len(kept) + 1 > settings.max_share * available:
             most = f"{settings.max_share:.0%}"
             dropped.append((node, f"no more than {most} of {available} nodes may be kept out"))
         else:

@@ -68,8 +68,9 @@ elsewhere | the same |
 `nodes readmit NODE` ends it at once and forgets what was held against the node. A job is kept off
 excluded nodes only as far as it can be: never so that fewer than it needs are left, and, but for a
 person's word and the nodes its own stage just lost, never more than `recovery.exclusion.max_share` of the
-partition; the weakest and oldest are dropped first, and it is said. Where the scheduler cannot tell how
-many nodes there are, these limits do not apply.
+partition; the weakest and oldest are dropped first, and it is said. Where it is not known how many nodes
+there are (the scheduler does not say; a constraint or a reservation leaves fewer), only a person's word
+counts.
 """
 
 

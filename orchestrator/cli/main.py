@@ -26,6 +26,7 @@ VERBS = {
     "and which one `auto` means.",
     "schema": "Print the JSON Schema of the experiment file.",
     "version": "Print the version of Trainmaster, Python and the packages it drives.",
+    "nodes": "Nodes that are kept out of runs: list them, explain one, exclude and readmit.",
     "ledger": "The ledger: check it, rebuild it from the journals, export it.",
 }
 

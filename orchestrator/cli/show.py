@@ -152,6 +152,8 @@ def act_line(act: adv.Act) -> str:
         return f"cancel job {', '.join(act.job_ids)} ({act.token}): {act.reason}"
     if isinstance(act, adv.ReleaseJob):
         return f"release job {act.job_id}: {act.reason}"
+    if isinstance(act, adv.ExcludeNodes):
+        return f"keep job {', '.join(act.job_ids)} off {', '.join(act.nodes) or 'no node'} ({act.token})"
     if isinstance(act, adv.CompleteStage):
         return f"stage {act.stage} is complete"
     if isinstance(act, adv.HoldStage):

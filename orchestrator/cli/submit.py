@@ -35,6 +35,7 @@ _EXIT = {"accepted": 0, "deferred": 0, "unreachable": 4, "uncertain": 4, "reject
 @home_option
 @click.option("--dry-run", is_flag=True, help="Check and show the plan; submit nothing.")
 @click.option("--wait", "-w", is_flag=True, help="Follow the run until it is over; Ctrl-C leaves it running.")
+@click.option("--shadow", is_flag=True, help="Only record what would be restarted, swapped or excluded.")
 @click.option("--new", is_flag=True, help="Start another run even if this experiment is under way.")
 @offline_option
 @json_option
@@ -45,6 +46,7 @@ def command(
     home: Path | None,
     dry_run: bool,
     wait: bool,
+    shadow: bool,
     new: bool,
     offline: bool,
     json: bool,
@@ -56,7 +58,9 @@ def command(
     from .. import prepare
     from ..submit import submit
 
-    ready = prepare.prepare(home_of(home), experiment, list(overrides), cluster=cluster, ask=not offline)
+    ready = prepare.prepare(
+        home_of(home), experiment, list(overrides), cluster=cluster, ask=not offline, shadow=shadow
+    )
     for warning in ready.warnings:
         note(f"warning: {warning}")
     if dry_run:

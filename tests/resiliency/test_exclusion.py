@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import random
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from resiliency.diagnosis import Verdict
@@ -82,6 +83,7 @@ _orders = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(_orders, st.randoms(use_true_random=False))
 def test_the_order_of_orders_and_repetition_do_not_matter(orders: list[Order], rng: random.Random) -> None:
     mixed = orders + orders[:3]
@@ -186,11 +188,19 @@ def test_a_person_s_word_and_the_stage_s_own_next_link_are_not_bound_by_the_shar
     assert few.nodes == ("n1",)
 
 
-def test_where_nobody_knows_how_many_nodes_there_are_nothing_is_dropped() -> None:
+def test_where_nobody_knows_how_many_nodes_there_are_only_a_person_s_word_counts() -> None:
+    held = active([out("n1", by="person:ann"), out("n2"), out("n3", by="quorum")], now=NOW)
+    kept = choose(held, need=4, available=None, settings=Settings(), avoid={"n4": "lost"})
+    assert kept.nodes == ("n1",)
+    assert {why for _, why in kept.dropped} == {"it is not known how many nodes there are"}
+
+
+def test_emulated_nodes_are_as_many_as_are_asked_for() -> None:
     held = active([out(f"n{i}") for i in range(9)], now=NOW)
-    assert len(choose(held, need=4, available=None, settings=Settings()).nodes) == 9
+    assert len(choose(held, need=4, available=math.inf, settings=Settings()).nodes) == 9
 
 
+@settings(deadline=None)
 @given(
     _orders,
     st.integers(1, 6),

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from resiliency.diagnosis import Verdict
@@ -156,6 +156,7 @@ def test_in_shadow_a_failure_ends_the_attempt_and_no_node_is_kept_out() -> None:
     assert (shadowed(over).action, shadowed(over).exclude) == (Action.REQUEUE, ())
 
 
+@settings(deadline=None)
 @given(
     st.sampled_from(sorted(CATEGORIES)), st.booleans(), st.integers(0, 3), st.integers(0, 4), st.booleans()
 )
@@ -218,6 +219,7 @@ _capacities = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(
     st.lists(_pasts, min_size=1, max_size=8),
     _budgets,
@@ -250,6 +252,7 @@ def test_promises_that_hold_for_every_history(
         assert links < budgets.max_links
 
 
+@settings(deadline=None)
 @given(st.sampled_from([n for n, r in CATEGORIES.items() if r.budget is not Budget.FREE]))
 def test_what_keeps_failing_ends_after_few_attempts(name: str) -> None:
     history: list[PastAttempt] = []
