@@ -227,6 +227,9 @@ def _verdict(
     )
     node = said.node or incident.node
     rank = said.rank if said.rank is not None else incident.rank
+    if error is not None and incident.kind == "rank_end" and error.get("node"):
+        # The program itself knows whose fault it was (a wrong result, say); who ended first does not matter.
+        node, rank = str(error["node"]), error.get("rank")
     signature = found.signature
     if found.category == "unknown":
         # Two unexplained ends are the same only if they read the same.

@@ -137,6 +137,8 @@ def _emitted(tree: ast.AST) -> Iterator[tuple[int, str]]:
             passed_over |= set(node.args)
         if isinstance(node, ast.Call):  # a place in a program where a rehearsal may do harm
             passed_over |= {given.value for given in node.keywords if given.arg == "point"}
+            if isinstance(node.func, ast.Attribute) and node.func.attr == "at_point":
+                passed_over |= set(node.args)
         if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
             continue
         likely = _LOOKS_LIKE_A_TYPE.fullmatch(node.value) and Path(node.value).suffix not in _FILES
