@@ -239,7 +239,11 @@ class Attempt:
         """What was found out about the last cycle while it could still be asked."""
         last = self.last_word
         if last is None or not last.category:
-            return {}
+            # At least a program that knew whose fault it was may have said so.
+            error = self.error or {}
+            rank = error.get("rank")
+            told = {"category": error.get("category"), "node": str(error.get("node") or "")}
+            return {**told, "rank": rank if isinstance(rank, int) else None} if told["node"] else {}
         said = last.verdict or {}
         sure = said.get("confidence")
         return {

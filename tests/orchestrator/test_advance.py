@@ -7,6 +7,7 @@ import random
 from orchestrator.advance import (
     CancelLink,
     CompleteStage,
+    ExcludeNodes,
     HoldStage,
     RecordDecision,
     ReleaseJob,
@@ -153,6 +154,33 @@ def test_cancel_ends_running_links_too() -> None:
     story = Story([only]).accepted("train", 1, "1").observed("train", 1, "1", "RUNNING")
     story.say("run.cancelled", {"stages": {"train": 0}})
     assert [a.job_ids for a in advance(story.state, [only])] == [("1",)]
+
+
+def test_a_queued_link_is_told_which_nodes_to_keep_off_once() -> None:
+    only = Chain("train")
+    story = Story([only]).accepted("train", 1, "1").accepted("train", 2, "2")
+    story.observed("train", 1, "1", "RUNNING").observed("train", 2, "2", "PENDING")
+    keep_off = {"train": ["n2", "n1"]}
+    acts = advance(story.state, [only], keep_off=keep_off)
+    assert acts == [ExcludeNodes("train", token("train", 2), ("2",), ("n1", "n2"))]
+    story.say("link.excluding", {"token": token("train", 2), "job_id": "2", "nodes": ["n1", "n2"]})
+    assert advance(story.state, [only], keep_off=keep_off) == []
+    assert advance(story.state, [only], keep_off={"train": []})[0].nodes == ()
+    assert advance(story.state, [only]) == []  # nobody looked: left as it is
+
+
+def test_a_link_that_runs_or_was_never_seen_is_not_told() -> None:
+    only = Chain("train")
+    story = Story([only]).accepted("train", 1, "1").accepted("train", 2, "2")
+    story.observed("train", 1, "1", "RUNNING")
+    assert advance(story.state, [only], keep_off={"train": ["n1"]}) == []
+
+
+def test_a_new_link_keeps_off_from_the_start() -> None:
+    only = Chain("train", lookahead=1)
+    assert advance(Story([only]).state, [only], keep_off={"train": ["n1"]}) == [
+        SubmitLink("train", 1, 0, (), ("n1",))
+    ]
 
 
 def test_resume_starts_afresh_with_the_next_link_number() -> None:
