@@ -19,7 +19,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench score clean dev-setup slurm
+.PHONY: help setup demo test lint bench score chaos clean dev-setup slurm
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +43,11 @@ lint: dev-setup ## ruff, mypy, import-linter, shellcheck
 	@# templates are no shell yet, and golden job scripts have a shellcheck test of their own
 	git ls-files -z -- ':!*.j2' ':!scripts/devcluster/data' ':!tests/*/golden/*' \
 	  | xargs -0 awk 'FNR == 1 && /^#!.*[\/ ](ba)?sh$$/ { print FILENAME } { nextfile }' | xargs shellcheck
+
+chaos: dev-setup slurm ## short runs through random faults: N of them (20), from SEED on
+	@TRAINMASTER_CHAOS=$(or $(N),20) $(if $(SEED),TRAINMASTER_CHAOS_SEED=$(SEED)) \
+	  $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS) \
+	  tests/chaos/test_bad_days.py tests/chaos/test_bad_training.py tests/slurm/test_bad_days.py
 
 bench: dev-setup ## print the measured figures (BENCH='cold-start journal' for some)
 	@$(BIN)/python scripts/bench/run $(BENCH)

@@ -22,6 +22,7 @@ _NOTICED = {
     "straggler": "rank",
     "checkpoint.quarantined": "reason",
     "attempt.finished": "reason",
+    "job.observed": "state",
 }
 #: A clock that is set again may go back a little.
 _SLACK_S = 0.05
@@ -148,9 +149,7 @@ def _tell(
     after = [event for event in events if at - _SLACK_S <= event.ts]
     window = [event for event in after if event.ts < until]
     for event in window:
-        if event.type in _NOTICED and not (
-            event.type == "attempt.finished" and event.data.get("exit_code") == 0
-        ):
+        if _notices(event):
             noticed = float(event.data.get("detected") or event.ts)
             story.detected_s = round(max(0.0, noticed - at), 3)
             detail = event.data.get(_NOTICED[event.type], "")
@@ -173,6 +172,15 @@ def _tell(
     _decided(story, window, at + story.recovery_s if story.recovery_s is not None else float("inf"))
     if story.resumed_from is not None and highest is not None:
         story.lost_steps = max(0, highest - story.resumed_from)
+
+
+def _notices(event: Event) -> bool:
+    if event.type == "attempt.finished":
+        return event.data.get("exit_code") != 0
+    if event.type == "job.observed":
+        # Where nobody is left in the allocation to say anything, the scheduler does.
+        return bool(event.data.get("ended_at")) and event.data.get("state") not in ("COMPLETED", "CANCELLED")
+    return event.type in _NOTICED
 
 
 def _cycle_after(events: Sequence[Event]) -> bool:
@@ -211,12 +219,18 @@ def _highest(story: Story, events: Sequence[Event], steps: Sequence[Step], at: f
     known = [one.step for one in steps if one.time <= at]
     if story.step:
         known.append(story.step - 1)
+    running = [e for e in events if e.type == "cycle.started" and e.ts <= at + _SLACK_S]
     for event in events:
-        if event.type == "cycle.ended" and event.ts >= at - _SLACK_S:
+        # Of the cycle that was harmed: where its supervisor went too, nobody wrote how it ended.
+        if event.type == "cycle.ended" and running and _same_cycle(event, running[-1]):
             if event.data.get("step") is not None:
                 known.append(int(event.data["step"]))
             break
     return max(known, default=None)
+
+
+def _same_cycle(one: Event, other: Event) -> bool:
+    return (one.attempt, one.data.get("cycle")) == (other.attempt, other.data.get("cycle"))
 
 
 def _stopped(events: Sequence[Event]) -> str:

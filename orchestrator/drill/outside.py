@@ -2,7 +2,7 @@
 
 Knows how on the local scheduler, on a dev cluster (``scripts/dev-cluster``) and, for what its owner may do
 to a job, on any Slurm. Whatever is done is undone by :meth:`Outside.undo`, whatever happens in between.
-``tests/orchestrator/test_drill_outside.py``, real runs in ``tests/chaos``.
+``tests/chaos`` and ``tests/slurm/test_bad_days.py`` do it to real runs.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from launch import faulting
 from resiliency.edges import Runner, SystemRunner
@@ -21,6 +22,9 @@ from resiliency.errors import TrainmasterError
 from resiliency.faultkinds import OUTSIDE, Kind
 
 from ..runs import Run
+
+if TYPE_CHECKING:
+    from ..schedulers.local.backend import LocalScheduler
 
 _TIMEOUT_S = 60.0
 #: What a fake line looks like: the driver's own words for "the GPU has fallen off the bus".
@@ -33,13 +37,15 @@ class CannotHarm(TrainmasterError):
 
 @dataclass(frozen=True)
 class Scene:
-    """Where a run stands: its attempt, and the node the fault is about (empty: none)."""
+    """Where a run stands: its attempt, and the node the fault is about (empty: none). ``host``: the node
+    that holds the batch script, where its name is plain."""
 
     attempt: str
     job_id: str
     link: int
     restart_count: int
     node: str = ""
+    host: str = ""
 
 
 class Outside:
@@ -133,13 +139,15 @@ class LocalOutside(Outside):
     where = "the local scheduler"
 
     def do_node_crash(self, scene: Scene, seconds: float) -> str:
-        count = faulting.kill_node(self._agent(scene))
+        agent = self._agent(scene)
+        if scene.node == scene.host:
+            self._scheduler().fail_node(scene.job_id)
+            return f"{scene.node}: job {scene.job_id} killed with all its processes"
+        count = faulting.kill_node(agent)
         return f"{scene.node}: {count} processes killed"
 
     def do_preempt(self, scene: Scene, seconds: float) -> str:
-        from ..schedulers.local.backend import LocalScheduler
-
-        LocalScheduler(Path(self.run.record.home), environ=self.environ).preempt(scene.job_id)
+        self._scheduler().preempt(scene.job_id)
         return f"job {scene.job_id} preempted"
 
     def do_time_limit(self, scene: Scene, seconds: float) -> str:
@@ -151,6 +159,11 @@ class LocalOutside(Outside):
         os.kill(pid, signal.SIGSTOP)
         self._for(seconds, "supervisor goes on", lambda: os.kill(pid, signal.SIGCONT))
         return f"supervisor (process {pid}) stopped for {seconds:g} s"
+
+    def _scheduler(self) -> LocalScheduler:
+        from ..schedulers.local.backend import LocalScheduler
+
+        return LocalScheduler(Path(self.run.record.home), environ=self.environ)
 
     def _supervisor(self, scene: Scene) -> int:
         pid = faulting.supervisor(self.run.paths.root, self.stage, scene.link)

@@ -19,7 +19,7 @@ from tests.workloads.reducer import expected
 from . import invariants
 from .schedules import STEP_S, STEPS, make
 
-COUNT = int(os.environ.get("TRAINMASTER_CHAOS", "24"))
+COUNT = int(os.environ.get("TRAINMASTER_CHAOS", "20"))
 FIRST = int(os.environ.get("TRAINMASTER_CHAOS_SEED", "1"))
 LOSSES = expected(STEPS)
 

@@ -13,7 +13,7 @@ from tests.person import Person
 
 from . import invariants
 
-COUNT = max(1, int(os.environ.get("TRAINMASTER_CHAOS", "24")) // 12)
+COUNT = max(1, int(os.environ.get("TRAINMASTER_CHAOS", "20")) // 20)
 FIRST = int(os.environ.get("TRAINMASTER_CHAOS_SEED", "1"))
 STEPS = 40
 KINDS = ("sigkill", "exception", "hang-outside", "torn-checkpoint", "bit-flip", "sigstop", "node-crash")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import re
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -11,7 +13,7 @@ from orchestrator.cli.main import app
 from orchestrator.drill.asked import parse
 from orchestrator.drill.planning import Target, make_plan
 from resiliency.errors import UsageError
-from resiliency.faultkinds import KINDS
+from resiliency.faultkinds import ENDS, KINDS, RECOVERS, UNHARMED
 from resiliency.faults import parse_plan
 
 FOUR = Target("train", world=4, ranks_per_node=2, steps=100)
@@ -132,3 +134,13 @@ def test_a_dry_run_shows_the_plan_and_makes_nothing(tmp_path) -> None:  # type: 
 def test_the_kinds_are_listed_on_request(tmp_path) -> None:  # type: ignore[no-untyped-def]
     shown = CliRunner().invoke(app, ["drill", "any.yaml", "--fault", "help"])
     assert shown.exit_code == 0 and all(kind in shown.output for kind in KINDS)
+
+
+def test_the_page_has_every_kind_and_how_a_run_should_come_out_of_it() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "drill.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `([a-z-]+)` \| .* \| (.*) \|$", page, re.M))
+    assert rows.keys() == KINDS.keys()
+    words = {RECOVERS: ("go on", "the same"), UNHARMED: ("lose nothing",), ENDS: ("stop", "wait")}
+    for kind in KINDS.values():
+        assert rows[kind.name].startswith(words[kind.expect]), kind.name
+        assert all(f"`{name}`" in rows[kind.name] for name in kind.categories)

@@ -51,7 +51,7 @@ def recovered() -> Journal:
     journal("incident", 7.8, kind="rank_end", detected=1007.7, detail="rank 1 ended with 137", step=25)
     journal("verdict", 7.8, category="unknown")
     journal("decision", 7.9, action="restart_in_job", rule="retry:unknown", in_job=True)
-    journal("cycle.ended", 7.9, step=25, saved_step=20, continued=True)
+    journal("cycle.ended", 7.9, cycle=0, step=25, saved_step=20, continued=True)
     journal("cycle.started", 8.0, cycle=1)
     journal("workload.resumed", 9.0, step=20)
     journal("stage.completed", 16.0)
@@ -136,7 +136,7 @@ def test_two_faults_have_each_their_own_decision() -> None:
     journal("incident", 13.2, kind="hang", detected=1013.1, detail="rank 0 stands still", step=39)
     journal("verdict", 13.2, category="hang")
     journal("decision", 13.3, action="swap_node", rule="hang", in_job=True)
-    journal("cycle.ended", 13.3, step=39, saved_step=30, continued=True)
+    journal("cycle.ended", 13.3, cycle=1, step=39, saved_step=30, continued=True)
     journal("cycle.started", 13.4, cycle=2)
     journal("workload.resumed", 14.0, step=30)
     journal("stage.completed", 20.0)
@@ -155,3 +155,19 @@ def test_a_stage_without_a_log_of_steps_is_read_from_its_progress() -> None:
     assert steps_of([], events, STAGE) == [Step(5, "0.25", 1003.0), Step(15, "0.125", 1005.0)]
     records = [{"step": 5, "loss": 0.25, "time": 1002.9}, {"note": "no step"}]
     assert [one.time for one in steps_of(records, events, STAGE)] == [1002.9, 1005.0]
+
+
+def test_where_the_supervisor_is_killed_too_the_scheduler_tells() -> None:
+    journal = Journal()
+    journal("job.observed", 8.5, state="NODE_FAIL", ended_at=1008.2)
+    journal("decision", 8.6, action="requeue_excluding", rule="category:node_down", in_job=False)
+    second = "local/2.0"
+    journal("attempt.started", 9.0, second)
+    journal("cycle.started", 9.1, second, cycle=0)
+    journal("workload.resumed", 9.5, second, step=20)
+    journal("cycle.ended", 19.0, second, cycle=0, step=50)
+    journal("stage.completed", 19.1, second)
+    (story,) = told("node-crash", journal, trained((1, 25, 2.0), (21, 50, 9.6))).stories
+    assert story.detected_s == pytest.approx(1.5) and story.detected_by == "job.observed: NODE_FAIL"
+    assert (story.rule, story.in_job) == ("category:node_down", False)
+    assert (story.resumed_from, story.lost_steps, story.new_step) == (20, 5, 26)

@@ -16,7 +16,7 @@ from tests.workloads.reducer import expected
 from .conftest import SlurmCluster
 from .harness import SlurmPerson, environment
 
-COUNT = max(1, int(os.environ.get("TRAINMASTER_CHAOS", "24")) // 5)
+COUNT = max(1, int(os.environ.get("TRAINMASTER_CHAOS", "20")) // 5)
 #: From 48 on there are many kinds in few days.
 FIRST = int(os.environ.get("TRAINMASTER_CHAOS_SEED", "48"))
 
