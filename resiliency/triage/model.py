@@ -87,3 +87,14 @@ class TriageVerdict:
             "step": self.step,
             "notes": self.notes,
         }
+
+
+def first_number(*values: object) -> int | None:
+    """The first of these that is a number of reasonable size."""
+    for value in values:
+        if value is None:
+            continue
+        text = str(value)
+        if text.isdigit() and len(text) < 10:
+            return int(text)
+    return None

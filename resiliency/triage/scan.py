@@ -11,14 +11,15 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from . import clock, lines, neighbours, tracebacks
-from .model import CONTEXT, Hit
+from .model import CONTEXT, Hit, first_number
 from .prefilter import Prefilter
 from .progress import Progress, last_progress
 from .reader import Source, pieces
 from .refine import refine
 from .signatures import Signature, SignatureSet, best
+from .stamps import Stamps
 
-BEHIND, OVERLAP = 128 << 10, 256
+BEHIND, OVERLAP, APART = 128 << 10, 256, 64 << 10
 PER_SIGNATURE, PER_WRITER = 1500, 3
 _DIGITS = b"0123456789"
 _MARK = tracebacks.MARK.encode()
@@ -86,7 +87,8 @@ class Scanner:
                     continue
             buffer += data
             upto = max(done - base, len(buffer) - neighbours.AHEAD)
-            upto = max(done - base, buffer.rfind(b"\n", 0, upto) + 1) or upto
+            # Up to the end of a line; inside of a line without end, up to anywhere.
+            upto = buffer.rfind(b"\n", done - base, upto) + 1 or upto
             run.piece(buffer, base, done - base, upto)
             done = base + upto
             cut = max(0, upto - BEHIND)
@@ -115,6 +117,11 @@ class _Run:
         self.counts: dict[str, int] = {}
         self.by_writer: dict[tuple[str, object, object], Hit] = {}
         self.writer_counts: dict[tuple[str, object, object], int] = {}
+        self.base = 0
+        self.stamps = Stamps()
+        self.more: dict[str, int] = {}
+        self.folded: dict[tuple[object, ...], tuple[int, int]] = {}
+        self.latest: dict[tuple[str, object, object], Hit] = {}
         self.words: set[bytes] = set()
         self.taken: set[int] = set()  # offsets of lines already read as part of a traceback
 
@@ -140,6 +147,7 @@ class _Run:
     def piece(self, buffer: bytes, base: int, lo: int, hi: int) -> None:
         if hi <= lo:
             return
+        self.base = base
         self._range(buffer, lo, hi)
         passed = lo
         # An anchor may lie across the end of the piece before: look back by more than the longest one.
@@ -189,12 +197,30 @@ class _Run:
             return
         self.taken.add(base + start)
         signature, match = found
+        if self._repeats(base + start, signature, match, body, prefix):
+            return
         if signature.marker == "" and self._is_no_evidence(buffer, start, body, prefix, signature):
             return
         hit = self._hit(signature, match, buffer, base, start, text, prefix)
         if lines.is_retried(body) and signature.role != CONTEXT and self.out.kind == "log":
             hit.role = CONTEXT
         self._keep(hit, signature)
+
+    def _repeats(
+        self, place: int, signature: Signature, match: re.Match[str], body: str, prefix: lines.Prefix
+    ) -> bool:
+        """The same writer has said this often: counted, and no more work spent on it."""
+        if signature.marker or signature.id.startswith("elastic-"):
+            return False
+        code = match.groupdict().get("code")
+        key = (signature.id, *prefix.writer, body[:48].split(":", 1)[0], code)
+        seen, last = self.folded.get(key, (0, 0))
+        # Far from the last one it is a new event, not part of the same burst.
+        if seen < PER_WRITER * 20 or place - last > APART:
+            self.folded[key] = (seen + 1, place)
+            return False
+        self.more[signature.id] = self.more.get(signature.id, 0) + 1
+        return True
 
     def _is_no_evidence(
         self, buffer: bytes, start: int, body: str, prefix: lines.Prefix, signature: Signature
@@ -269,10 +295,10 @@ class _Run:
             generic=signature.generic,
             action=signature.action,
             node=groups.get("node") or (prefix.node if prefix.node else None) or self.out.node,
-            rank=_int(groups.get("rank"), prefix.rank, self.out.rank),
-            gpu=_int(groups.get("gpu"), prefix.local),
+            rank=first_number(groups.get("rank"), prefix.rank, self.out.rank),
+            gpu=first_number(groups.get("gpu"), prefix.local),
             pci=groups.get("pci"),
-            pid=_int(groups.get("pid"), prefix.pid),
+            pid=first_number(groups.get("pid"), prefix.pid),
             peer=groups.get("peer"),
             groups=groups,
             proof=signature.proof,
@@ -291,19 +317,8 @@ class _Run:
             hit.time, hit.timed = stamp.seconds, True
             self.out.boot_clock |= stamp.boot
             return
-        before = after = None
-        near = False
-        for reach in (4096, 65536):
-            window = buffer[max(0, began - reach) : began].decode("utf-8", "replace")
-            stamp = clock.find_last(window, self._reference())
-            if stamp is not None and not stamp.boot:
-                before, near = stamp.seconds, reach == 4096
-                break
-        for reach in (1024, 16384):
-            stamp = clock.find(buffer[start : start + reach].decode("utf-8", "replace"), self._reference())
-            if stamp is not None and not stamp.boot:
-                after = stamp.seconds
-                break
+        before, near = self.stamps.before(buffer, self.base, began, self._reference())
+        after = self.stamps.after(buffer, self.base, start, self._reference())
         # Between two times: just after the one before if that is near, else just before the
         # next one (what ends a
         # job is followed at once by lines with a time; the last one before may be hours older).
@@ -320,6 +335,9 @@ class _Run:
             if signature.marker in ("attempt", "requeue"):
                 self.counts.clear()
                 self.writer_counts.clear()
+                self.folded.clear()
+                self.latest.clear()
+                self.more.clear()
             if len(self.out.boundaries) > 5000:
                 del self.out.boundaries[: len(self.out.boundaries) // 2]
             return
@@ -334,6 +352,7 @@ class _Run:
         if total >= PER_SIGNATURE or (seen >= allowed and not signature.id.startswith("elastic-")):
             if writer in self.by_writer:
                 self.by_writer[writer].count += 1
+                self.latest[writer] = hit
             return
         self.writer_counts[writer] = seen + 1
         self.counts[signature.id] = total + 1
@@ -362,6 +381,10 @@ class _Run:
 
     def finish(self, buffer: bytes, base: int) -> None:
         self.count_to(buffer, base, len(buffer))
+        # The last one counts as much as the first: it may be the one that was not got over.
+        self.out.hits += sorted(self.latest.values(), key=lambda h: h.order)
+        for hit in reversed(self.out.hits):
+            hit.count += self.more.pop(hit.signature, 0)
         self.out.lines = self.line + (0 if buffer.endswith(b"\n") or not buffer else 1)
         tail = buffer[-65536:].decode("utf-8", "replace")
         stamp = clock.find_last(tail, self._reference())
@@ -370,16 +393,6 @@ class _Run:
             self.out.boot_clock |= stamp.boot
         rest = [t for t in tail.splitlines() if t.strip()]
         self.out.last_text = lines.plain(rest[-1])[:400] if rest else ""
-
-
-def _int(*values: object) -> int | None:
-    for value in values:
-        if value is None:
-            continue
-        text = str(value)
-        if text.isdigit() and len(text) < 10:
-            return int(text)
-    return None
 
 
 def _whole(stamp: clock.Stamp | None) -> bool:

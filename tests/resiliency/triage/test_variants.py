@@ -172,6 +172,24 @@ def oom_after_ooms_that_were_skipped():
     )
 
 
+@case("gpu_oom", "stop")
+def the_last_of_many_ooms_is_not_got_over():
+    job = run(5)
+    for _ in range(90):
+        job.trace(
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 2 has a total capacity of 79.15 GiB",
+            2,
+        ).steps(5)
+    return (
+        job.trace(
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 9.00 GiB. GPU 2 has a total capacity of 79.15 GiB",
+            2,
+        )
+        .summary(2)
+        .srun_end()
+    )
+
+
 @case("numeric", "stop")
 def loss_turns_nan_and_a_check_stops():
     return (
