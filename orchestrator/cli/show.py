@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from resiliency.state import Attempt, RunState, Stage
+    from resiliency.attempt import Attempt, Cycle
+    from resiliency.state import RunState, Stage
 
     from .. import advance as adv
     from ..control import Report
@@ -70,6 +71,46 @@ def nodes_of(attempt: Attempt) -> str:
     return known or str((attempt.started or {}).get("nodes") or "")
 
 
+def spares_of(attempt: Attempt) -> int:
+    """Idle nodes of an attempt's latest cycle."""
+    last = attempt.last_cycle
+    return len(last.spares) if last else 0
+
+
+def restarts_of(attempt: Attempt) -> str:
+    """``restarted 2 times: node_down (n2), hang``; empty for an attempt of one cycle."""
+    over = [cycle for _, cycle in sorted(attempt.cycles.items()) if cycle.continued]
+    if not over:
+        return ""
+    causes = [f"{cycle.category}{f' ({cycle.node})' if cycle.node else ''}" for cycle in over]
+    shown = causes if len(causes) <= 4 else ["…", *causes[-3:]]
+    return f"restarted {len(over)} time{'s' if len(over) > 1 else ''}: {', '.join(shown)}"
+
+
+def cycle_data(cycle: Cycle) -> dict[str, Any]:
+    """One cycle for ``--json``."""
+    decision = cycle.decision or {}
+    return {
+        "cycle": cycle.number,
+        "nodes": list(cycle.nodes),
+        "spares": list(cycle.spares),
+        "swapped": dict(cycle.swapped),
+        "started_at": cycle.started_ts,
+        "ended_at": cycle.ended_ts,
+        "resumed_from": cycle.resumed_from,
+        "step": cycle.step,
+        "checkpoint_step": cycle.saved_step,
+        "category": cycle.category or None,
+        "cause": cycle.reason or None,
+        "node": cycle.node,
+        "rank": cycle.rank,
+        "action": decision.get("action"),
+        "rule": decision.get("rule"),
+        "shadow": bool(decision.get("shadow")),
+        "continued": cycle.continued,
+    }
+
+
 def attempt_data(attempt: Attempt) -> dict[str, Any]:
     """One attempt for ``--json``."""
     record = attempt.record
@@ -96,6 +137,8 @@ def attempt_data(attempt: Attempt) -> dict[str, Any]:
         "loss": attempt.loss,
         "checkpoint_step": attempt.checkpoint_step,
         "cancelled_by_us": attempt.cancelled_by_us,
+        "lost_nodes": sorted(attempt.lost),
+        "cycles": [cycle_data(cycle) for _, cycle in sorted(attempt.cycles.items())],
     }
 
 
@@ -119,6 +162,7 @@ def stage_data(stage: Stage) -> dict[str, Any]:
                 "outcome": s.outcome,
                 "job_ids": s.job_ids,
                 "reason": s.reason,
+                "exclude": list(s.exclude),
             }
             for s in stage.links()
         ],

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from resiliency.state import Attempt, RunState, Stage
 
 from .common import cell
-from .show import duration, nodes_of, number, style
+from .show import duration, nodes_of, number, restarts_of, spares_of, style
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -71,6 +71,8 @@ def run_table(state: RunState, *, totals: Mapping[str, int] | None = None) -> Ta
                 step += f"/{total}"
             name = f"{attempt.link}" + (f".{attempt.restart_count}" if attempt.restart_count else "")
             nodes = nodes_of(attempt)
+            if spares := spares_of(attempt):
+                nodes += f" ({spares} spare)"
             table.add_row(
                 stage.name if rows == 0 else "",
                 word if rows == 0 else "",
@@ -81,7 +83,7 @@ def run_table(state: RunState, *, totals: Mapping[str, int] | None = None) -> Ta
                 duration(_age(attempt)),
                 step,
                 number(attempt.loss),
-                cell(_why(stage, attempt)),
+                cell("; ".join(text for text in (_why(stage, attempt), restarts_of(attempt)) if text)),
             )
             rows += 1
         for link in stage.links():
