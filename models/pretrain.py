@@ -135,6 +135,7 @@ def _train(
     store = CheckpointStore(stage.directory / "checkpoints", keep.keep)
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
     work.report(step=0, section="load")
+    gc.freeze()  # Megatron collects garbage as it loads: not through all that was imported and built
     with timing.phase("load"):
         copies = LocalTier(ranks, control, RawState(wrapped, optimizer, scheduler), keep, digest, work)
 
