@@ -56,7 +56,8 @@ def test_a_killed_node_is_followed_by_the_next_link_and_its_row_is_kept(
     done = person.finish(run, timeout_s=240)
     assert done["status"] == "complete", person.story(run)
     lost = attempts(done)[0]
-    assert lost["state"] == "NODE_FAIL" and lost["category"] == "node_down"
+    # Given back by its supervisor before Slurm says NODE_FAIL, or by Slurm when that was the batch host.
+    assert lost["state"] in ("NODE_FAIL", "FAILED") and lost["category"] == "node_down"
     finisher = next(a for a in attempts(done) if a["category"] == "healthy")
     assert finisher["resumed_from"] >= 5
     assert victim not in slurm_hosts(person, finisher["nodes"])
