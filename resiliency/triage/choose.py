@@ -141,7 +141,7 @@ def _explains(root: Hit, symptom: Hit) -> bool:
     if root.category in EXTERNAL:
         slack = 1.0
     begun = _when(root) - root.lag_s
-    if begun > _when(symptom) + slack:
+    if begun > symptom.at_latest + slack:
         return False
     if _when(root) <= _when(symptom):
         return True

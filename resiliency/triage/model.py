@@ -31,6 +31,7 @@ class Hit:
     kind: str = "log"  # log, kernel, scheduler
     time: float | None = None
     timed: bool = False
+    latest: float | None = None  # of an untimed hit: the first time after it
     lag_s: float = 0.0
     generic: bool = False
     action: str = ""
@@ -44,6 +45,13 @@ class Hit:
     count: int = 1  # equal lines that were folded into this one
     survived: bool = False
     proof: bool = False  # the line by itself proves that its node is at fault
+
+    @property
+    def at_latest(self) -> float:
+        """The latest moment it can have been written; infinite when nothing is known."""
+        if self.time is None:
+            return float("inf")
+        return self.time if self.timed or self.latest is None else max(self.time, self.latest)
 
     def evidence(self) -> dict[str, Any]:
         return {"file": self.file, "line": self.line, "text": self.text[:400]}

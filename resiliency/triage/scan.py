@@ -324,6 +324,7 @@ class _Run:
         # job is followed at once by lines with a time; the last one before may be hours older).
         later = after is not None and (before is None or (after >= before and not near))
         hit.time = after if later else before
+        hit.latest = after
 
     def _reference(self) -> float | None:
         return self.reference if self.reference is not None else self.out.first_time

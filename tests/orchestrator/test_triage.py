@@ -35,7 +35,7 @@ def test_json_of_a_directory_is_the_format_of_the_labels(env):
         "node-0507",
         12,
     )
-    assert {"file": "dmesg-node-0507.log", "line": 17} == {k: got["evidence"][0][k] for k in ("file", "line")}
+    assert {k: got["evidence"][0][k] for k in ("file", "line")} == {"file": "dmesg-node-0507.log", "line": 17}
     assert {"chain", "alternatives", "confidence", "gpu"} <= set(got)
 
 

@@ -29,7 +29,7 @@ def told(person: SlurmPerson, job: str) -> list[str]:
 
 @pytest.mark.slurm
 def test_exit_16_runs_elsewhere_and_a_person_s_word_reaches_queued_links(person: SlurmPerson) -> None:
-    line = 'if mkdir {stage_dir}/once; then echo $TRAINMASTER_NODE > {stage_dir}/first; exit 16; fi; sleep 20'
+    line = "if mkdir {stage_dir}/once; then echo $TRAINMASTER_NODE > {stage_dir}/first; exit 16; fi; sleep 20"
     experiment = {
         "name": "elsewhere",
         "stages": {
