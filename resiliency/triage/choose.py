@@ -122,7 +122,7 @@ def _first_root(roots: list[Hit], line: Timeline) -> Hit | None:
     window = _when(first) + SAME_MOMENT_S
     close = [h for h in roots if _when(h) <= window]
     hardware = [
-        h for h in roots if h.kind == "kernel" and h.proof and _when(h) <= _when(first) + KERNEL_SLACK_S
+        h for h in roots if h.kind == "kernel" and h.proof and _when(h) <= first.at_latest + KERNEL_SLACK_S
     ]
     if (
         first.kind != "kernel"
@@ -194,6 +194,9 @@ def _against_external(
     before = [h for h in before if h.signature != "no-progress" or h.lag_s >= 1800.0]
     if external.category != "time_limit":
         before = [h for h in before if not h.signature.startswith("exit-")]
+    if external.category in ("preempted", "user_cancelled"):
+        # Asked to stop, it saved and left: that is how such an end looks.
+        before = [h for h in before if h.signature != "planned-exit"]
     stalled = [h for h in others if h.signature == "no-progress" and h.lag_s >= 1800.0]
     if (
         external.category == "time_limit"

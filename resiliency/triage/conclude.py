@@ -50,6 +50,8 @@ AFTERWARDS = frozenset(
         Action.STOP,
     }
 )
+#: Failures at the start, which srun reports per node even where the lines themselves name none.
+BY_EXIT = frozenset({"container_node", "driver_mismatch", "fabric_manager"})
 #: Findings about one rank, whatever their category.
 NAMED = frozenset({"flight-missing-rank", "stacks-odd-one-out", "monitored-barrier", "hang-culprit"})
 MANY = {"driver_mismatch": Action.STOP, "fabric_manager": Action.HOLD, "container_node": Action.STOP}
@@ -107,6 +109,8 @@ def _everyone(case: Case, line: Timeline, choice: Choice) -> tuple[bool, set[str
     same = [choice.hit, *(h for h in choice.supporting if h.role == ROOT or choice.hit.role == AMBIGUOUS)]
     nodes = {h.node or h.groups.get("task_node") or "" for h in same} - {""}
     total = len(case.nodes)
+    if choice.hit.category in BY_EXIT and not nodes:
+        nodes = _exits(line)
     if choice.hit.kind == "scheduler" and choice.hit.category in (
         "node_down",
         "node_prolog",
@@ -127,6 +131,8 @@ def _where(
         named = {h.node for h in support if h.node}
         if len(named) == 1:
             node = named.pop()
+    if node is None and hit.category in BY_EXIT:
+        node = _only_exit(case, line)
     if node is None and hit.category in ("node_down",):
         named = {h.node for h in line.current if h.signature == "node-failure" and h.node}
         node = named.pop() if len(named) == 1 else None
@@ -172,6 +178,20 @@ def _rank_of(case: Case, line: Timeline, hit: Hit, node: str) -> int | None:
                 else None
             )
     return None
+
+
+def _exits(line: Timeline) -> set[str]:
+    """Nodes whose task ended by itself with an error, not because srun ended it."""
+    return {
+        h.node
+        for h in line.current
+        if h.signature == "task-exit" and h.groups.get("code", "0") != "0" and h.node
+    }
+
+
+def _only_exit(case: Case, line: Timeline) -> str | None:
+    exits = _exits(line)
+    return exits.pop() if len(exits) == 1 and len(case.nodes) > 1 else None
 
 
 def _plausible(case: Case, rank: int | None, node: str) -> bool:

@@ -24,7 +24,8 @@ def healthy(case: Case, line: Timeline, choice: Choice) -> TriageVerdict | None:
             s.exit_code in (0, None) and s.state in ("COMPLETED", "UNKNOWN", "RUNNING", "CANCELLED")
             for s in run.steps
         )
-        if not (ended_well and steps_well):
+        said_so = line.done is not None and not _only_srun(line.done)
+        if not (ended_well and (steps_well or (said_so and not _worse_after(line)))):
             return None
         evidence = [{"file": case.sacct_name, "line": run.line, "text": run.text}]
     else:
@@ -70,6 +71,16 @@ def healthy(case: Case, line: Timeline, choice: Choice) -> TriageVerdict | None:
         reason="finished",
         evidence=evidence,
         signature="healthy",
+    )
+
+
+def _worse_after(line: Timeline) -> bool:
+    """Whether something that can be a root came after the program said that it was done."""
+    done = line.done
+    assert done is not None
+    return any(
+        h.role == ROOT and not h.survived and h.file == done.file and h.order > done.order
+        for h in line.current
     )
 
 

@@ -122,6 +122,7 @@ def _zone(case: Case, line: Timeline) -> None:
         line.skew[scan.name] = shift
         for hit in (*scan.hits, *scan.boundaries):
             hit.time = None if hit.time is None else hit.time + shift
+            hit.latest = None if hit.latest is None else hit.latest + shift
         for step in scan.progress:
             step.time = None if step.time is None else step.time + shift
         scan.first_time, scan.last_time = first + shift, last + shift

@@ -832,6 +832,47 @@ def fabric_manager_on_one_node():
     )
 
 
+@case("container_node", REQ | {"requeue"}, B)
+def container_lines_name_no_node_but_srun_does():
+    job = (
+        Job()
+        .start()
+        .say(
+            "slurmstepd: error: pyxis:     enroot-nsenter: failed to create user namespace: No space left on device",
+            "slurmstepd: error: pyxis: couldn't start container",
+            "slurmstepd: error: spank: required plugin spank_pyxis.so: task_init() failed with rc=-1",
+        )
+    )
+    return job.wait(5).srun_end(B)
+
+
+@case("driver_mismatch", {"stop", "hold"})
+def driver_lines_name_no_node_and_all_tasks_exit():
+    job = Job().start()
+    for n in job.nodes:
+        job.trace("RuntimeError: The NVIDIA driver on your system is too old (found version 12020).")
+        job.say(f"srun: error: {n}: task 0: Exited with exit code 1")
+    return job.wait(5)
+
+
+@case("node_down", REQ | {"requeue"}, C)
+def node_fail_and_sinfo_says_which():
+    job = run(40, state="NODE_FAIL", exit="0:0").wait(300)
+    job.files["sinfo.txt"] = (
+        f"REASON               USER      TIMESTAMP           NODELIST\nNot responding       slurm     {iso(job.t)} {C}\n"
+    )
+    return job
+
+
+@case("gpu_off_bus", REQ | {"requeue"}, C)
+def slurm_counts_seven_gpus():
+    job = run(40).trace("RuntimeError: CUDA error: unknown error", 18).summary(18).srun_end(C)
+    job.files["sinfo.txt"] = (
+        f"REASON               USER      TIMESTAMP           NODELIST\ngres/gpu count repor slurm     {iso(job.t)} {C}\n"
+    )
+    return job
+
+
 # -- scheduler ---------------------------------------------------------------------------------------------
 
 
@@ -842,6 +883,17 @@ def preempted_with_noise_after():
     return job.trace(
         "torch.distributed.elastic.multiprocessing.api.SignalException: Process 12 got signal: 15"
     ).nccl_remote([3], B)
+
+
+@case("preempted", "requeue")
+def preempted_and_saved_in_time():
+    job = run(90, state="PREEMPTED", exit="0:15")
+    job.say(
+        f"slurmstepd: error: *** STEP {job.job}.0 ON {A} CANCELLED AT {iso(job.t)} DUE TO PREEMPTION ***",
+        "saving checkpoint at iteration 90 to /data/ckpt",
+        "  successfully saved checkpoint from iteration 90 to /data/ckpt",
+    )
+    return job.wait(40).say(f"[exiting program after receiving SIGTERM.] datetime: {iso(job.t, ' ')} ")
 
 
 @case("user_cancelled", "none")
@@ -974,6 +1026,17 @@ def healthy_with_noise():
         "    self._change_notifier.put(None)",
         "OSError: [Errno 9] Bad file descriptor",
     )
+
+
+@case("healthy", "none")
+def healthy_although_a_side_step_failed():
+    job = run(20, state="COMPLETED", exit="0:0", step_state="FAILED")
+    job.rows = [
+        f"{job.job}|train|COMPLETED|0:0|0:0|{iso(START - 900)}|{iso(START)}|{iso(job.t + 5)}|{job.nodelist}|None",
+        f"{job.job}.0|python|COMPLETED|0:0||{iso(START)}|{iso(START)}|{iso(job.t)}|{job.nodelist}|",
+        f"{job.job}.1|nvidia-smi|FAILED|1:0||{iso(START)}|{iso(START)}|{iso(START + 9)}|{A}|",
+    ]
+    return job.say(f"[after training is done] datetime: {iso(job.t, ' ')} ")
 
 
 @case("healthy", "none")
