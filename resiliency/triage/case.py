@@ -1,7 +1,7 @@
 """Everything the files of one job say, read once: scans, Slurm's facts, places, dumps.
 
 The only module of triage that decides what to read and when to stop reading.
-``tests/resiliency/triage/test_case.py``.
+``tests/resiliency/triage/test_variants.py``.
 """
 
 from __future__ import annotations

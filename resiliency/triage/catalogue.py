@@ -1,6 +1,6 @@
 """The Xid and SXid catalogues: what a code means, from ``resiliency/signatures/catalogue-*.yaml``.
 
-``tests/resiliency/triage/test_catalogue.py`` checks that every row has a source and a known category.
+``tests/resiliency/triage/test_reading.py`` checks that every row has a source and a known category.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The first event that can be a root wins. An ambiguous one gives way to a root that explains it, a cascade
 to both. A scheduler that ends a job which was making progress is the root of whatever follows. Pure;
-``tests/resiliency/triage/test_choose.py`` has a case per rule.
+``tests/resiliency/triage/test_variants.py`` has a case per rule.
 """
 
 from __future__ import annotations

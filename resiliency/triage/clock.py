@@ -2,7 +2,7 @@
 
 All wall times are read as if in one zone: logs rarely name theirs, and what differs between files is
 estimated from events they share (``timeline``). Seconds since boot stay a clock of their own
-(``boot=True``). ``tests/resiliency/triage/test_clock.py`` has a row per format.
+(``boot=True``). ``tests/resiliency/triage/test_reading.py`` has a row per format.
 """
 
 from __future__ import annotations

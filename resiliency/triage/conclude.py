@@ -1,7 +1,7 @@
 """From the chosen hit to a verdict: place, action, confidence, chain, alternatives.
 
 The rule that costs most when broken is here: a node is named for exclusion only if a line proves its
-fault, it is this job's, and it is not every node's fault. ``tests/resiliency/triage/test_conclude.py``.
+fault, it is this job's, and it is not every node's fault. ``tests/resiliency/triage/test_variants.py``.
 """
 
 from __future__ import annotations

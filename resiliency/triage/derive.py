@@ -1,6 +1,6 @@
 """Hits that no single line shows: ranks in different collectives, flapping links, a stall, Slurm's own word.
 
-Pure: timeline and case in, further hits out. ``tests/resiliency/triage/test_derive.py``.
+Pure: timeline and case in, further hits out. ``tests/resiliency/triage/test_variants.py``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which files there are and what each is, from names first and content where a name says nothing.
 
 Follows no directory twice (links may form loops), looks at most at ``MAX_FILES`` files.
-``tests/resiliency/triage/test_discover.py``.
+``tests/resiliency/triage/test_reading.py``.
 """
 
 from __future__ import annotations

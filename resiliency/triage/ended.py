@@ -1,7 +1,7 @@
 """Ends that are no failure, and ends that nothing explains.
 
 A job is healthy when Slurm and all its steps say so, or when the program said that it finished and
-nothing went wrong after that. ``tests/resiliency/triage/test_ended.py``.
+nothing went wrong after that. ``tests/resiliency/triage/test_variants.py``.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A dump is a pickle or JSON. Pickles are data of unknown origin: they are read by an unpickler that refuses
 every class and function, so only plain containers come out.
-``tests/resiliency/triage/test_flightrec.py``.
+``tests/resiliency/triage/test_dumps.py``.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Lines that only look like faults are told apart here, for all signatures at once: configuration
 print-outs, source lines inside tracebacks, shell tracing, advice, things that were tried again.
-``tests/resiliency/triage/test_lines.py``.
+``tests/resiliency/triage/test_reading.py``.
 """
 
 from __future__ import annotations

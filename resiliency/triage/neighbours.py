@@ -1,6 +1,6 @@
 """Lines around a place in a buffer: as shown, and those that the same writer wrote before and after.
 
-``tests/resiliency/triage/test_neighbours.py``.
+``tests/resiliency/triage/test_hostile.py``.
 """
 
 from __future__ import annotations

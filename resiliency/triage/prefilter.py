@@ -3,7 +3,7 @@
 Hyperscan where it is installed: all anchors in one automaton, 1.3 GB/s on one core here. Otherwise lines
 are told apart by their shape (the line without its digits): logs repeat few shapes, each is searched once
 (180 MB/s on
-training logs, 4 MB/s on text that never repeats). Both find the same lines: ``test_prefilter.py``;
+training logs, 4 MB/s on text that never repeats). Both find the same lines: ``test_hostile.py``;
 ``scripts/bench/bench_triage.py`` measures both against ``grep -cE`` (figures in docs/benchmarks.md).
 """
 

@@ -1,6 +1,6 @@
 """Lines that say that a training goes on: the last few of a piece of log, found from its end.
 
-``tests/resiliency/triage/test_progress.py`` has a sample per trainer.
+``tests/resiliency/triage/test_reading.py`` has a sample per trainer.
 """
 
 from __future__ import annotations

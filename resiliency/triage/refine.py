@@ -1,6 +1,6 @@
 """What a hit's own text says beyond its signature: Xid codes, waiting times, NCCL's host and GPU, peers.
 
-Pure; one function per kind of line. ``tests/resiliency/triage/test_refine.py``.
+Pure; one function per kind of line. ``tests/resiliency/triage/test_variants.py``.
 """
 
 from __future__ import annotations

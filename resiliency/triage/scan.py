@@ -1,7 +1,7 @@
 """One log file → the hits in it, its time range, its boundaries and its progress.
 
 Streams: holds one piece (4 MiB) and a margin. Work per line is spent only where an anchor occurs, and bounded
-for lines that repeat. ``tests/resiliency/triage/test_scan.py``, ``test_hostile.py``.
+for lines that repeat. ``tests/resiliency/triage/test_hostile.py``.
 """
 
 from __future__ import annotations

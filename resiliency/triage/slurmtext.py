@@ -1,7 +1,7 @@
 """``sacct`` and ``sinfo -R`` as text, host lists, rank maps: facts about the job from outside its logs.
 
 Tolerates missing columns, other orders and cut lines; never raises on content.
-``tests/resiliency/triage/test_slurmtext.py``.
+``tests/resiliency/triage/test_reading.py``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Stacks of many ranks (``py-spy dump``): grouped by equal frames, the odd ones out named.
 
 Ranks that wait for another one stand in the same collective; the one that they wait for stands elsewhere.
-``tests/resiliency/triage/test_stacks.py``.
+``tests/resiliency/triage/test_dumps.py``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The times next to a line that has none: the last one before it and the first one after it.
 
 Remembers how far it has looked, so that a log without times, or with very many hits, is searched once.
-``tests/resiliency/triage/test_stamps.py``.
+``tests/resiliency/triage/test_reading.py``.
 """
 
 from __future__ import annotations

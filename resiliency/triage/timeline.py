@@ -2,7 +2,7 @@
 
 Pure. What is done here, in this order: cut attempts and cycles; learn ranks' nodes and pids; put kernel
 clocks on the job's clock; drop what lies outside the job; mark what the training outlived.
-``tests/resiliency/triage/test_timeline.py``.
+``tests/resiliency/triage/test_variants.py``.
 """
 
 from __future__ import annotations

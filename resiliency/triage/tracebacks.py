@@ -1,7 +1,7 @@
 """The exception that a printed traceback ends with.
 
 Ranks interleave their lines, so only lines with the prefix of the one that says "Traceback" are followed.
-``tests/resiliency/triage/test_tracebacks.py``.
+``tests/resiliency/triage/test_reading.py``.
 """
 
 from __future__ import annotations
@@ -103,4 +103,4 @@ def _finish(offset: int, text: str, frames: list[str], lines: Lines, harmless: b
         parts.append(line.rstrip())
         end = at
     # The frames nearest to the error tell most: keep the last twelve.
-    return Traceback(offset, "\n".join(parts), "\n".join(frames[-12:]), end, chained, harmless)
+    return Traceback(offset, "\n".join(parts).rstrip(), "\n".join(frames[-12:]), end, chained, harmless)

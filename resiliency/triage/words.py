@@ -1,6 +1,6 @@
 """A verdict's words: reason, evidence, chain, alternatives. Decides nothing.
 
-``tests/resiliency/triage/test_words.py``.
+``tests/resiliency/triage/test_page.py``.
 """
 
 from __future__ import annotations
