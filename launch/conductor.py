@@ -15,7 +15,7 @@ from dataclasses import replace
 from resiliency import exitcodes
 from resiliency.policy import Decision
 
-from . import incidents, pairing
+from . import incidents, pairing, reading
 from .channel import Hub, Message
 from .incidents import Incident
 from .outcome import RankEnd
@@ -77,6 +77,8 @@ class Conductor:
             if refused is not None:
                 return refused
             self._start(cycle)
+            if cycle == 0 and self.segment.config.launch.restarts_in_job:
+                reading.prepare()
             incident = self._watch()
             incident, ends = self._settle(incident)
             if incident is None or self.stopping.asked:

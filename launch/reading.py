@@ -7,6 +7,8 @@ second time. ``tests/launch/test_reading.py``.
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +36,20 @@ class Reading:
     rank: int | None = None
     confidence: float = 0.0
     evidence: tuple[str, ...] = ()
+
+
+def prepare() -> None:
+    """Load what :func:`read` needs, in a thread of its own: the better part of a second that no recovery
+    should wait for. Nothing is lost when it fails: reading then says so itself."""
+
+    def load() -> None:
+        with contextlib.suppress(Exception):
+            from resiliency.triage import api, signatures
+
+            assert api
+            signatures.load()
+
+    threading.Thread(target=load, name="reading", daemon=True).start()
 
 
 def read(last_words: Mapping[str, str], directory: Path, *, ranks: Mapping[int, str]) -> Reading | None:
