@@ -114,13 +114,22 @@ def of_attempt(run: Run, attempt: Attempt) -> Target:
     """Logs, gathered evidence and the journal's facts of one attempt."""
     name = f"{attempt.link}.{attempt.restart_count}"
     paths = [f.path for f in logfiles.find(run, stage=attempt.stage, attempt=name)]
-    evidence = run.paths.evidence(attempt.stage)
-    if evidence.is_dir():
-        paths.append(evidence)
+    paths += _gathered(
+        run.paths.evidence(attempt.stage), f"link-{attempt.link:03d}.{attempt.restart_count}.cycle-"
+    )
     title = f"{run.id}, {attempt.stage} link {attempt.link}, attempt {attempt.id}"
     slurm = [_fact(attempt)] if attempt.record is not None else []
     nodes = list((attempt.started or {}).get("nodes") or ()) or (slurm[0].nodes if slurm else [])
     return Target(title, paths, slurm, [str(n) for n in nodes], attempt.job_id, run, attempt)
+
+
+def _gathered(folder: Path, prefix: str) -> list[Path]:
+    """What was gathered in the last cycle, without the ends of logs that are read as a whole anyway."""
+    cycles = [p for p in folder.glob(prefix + "*") if p.name.removeprefix(prefix).isdigit()]
+    if not cycles:
+        return []
+    last = max(cycles, key=lambda p: int(p.name.removeprefix(prefix)))
+    return sorted(p for p in last.rglob("*") if p.is_file() and p.suffix != ".log")
 
 
 def _fact(attempt: Attempt) -> SlurmRun:

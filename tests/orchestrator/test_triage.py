@@ -86,3 +86,38 @@ def test_a_site_s_signature_counts(env, tmp_path):
     log.write_text("[2026-11-01T10:00:00] start\n[2026-11-01T10:00:05] CDU leak on n7\n")
     assert json.loads(run(env, log, "--json"))["category"] == "unknown"
     assert json.loads(run(env, log, "--json", "--signatures", site))["category"] == "node_down"
+
+
+EXPERIMENT = """\
+name: boom
+cluster: local
+defaults: {recovery: {restarts_in_job: 0, unexplained: 1}}
+stages:
+  a:
+    kind: command
+    run: python3 -c "import json; json.loads('nope')"
+"""
+
+
+def test_a_run_of_ours_is_judged_labelled_and_scored(env, tmp_path):
+    (tmp_path / "exp.yaml").write_text(EXPERIMENT)
+    argv = [
+        sys.executable,
+        "-m",
+        "orchestrator",
+        "submit",
+        tmp_path / "exp.yaml",
+        "--cluster",
+        "local",
+        "--wait",
+    ]
+    subprocess.run(list(map(str, argv)), env=env, capture_output=True, timeout=120, check=False)
+    got = json.loads(run(env, "--json"))
+    assert got["category"] == "data_error"
+    assert "JSONDecodeError" in got["evidence"][0]["text"]
+    page = run(env)
+    assert "resume boom-" in page
+    attempt = next(w for w in page.split() if w.startswith("local/"))
+    run(env, "label", attempt, "config_error", "--note", "a typing error")
+    assert f"miss {attempt}: wanted config_error" in run(env, "score", "--corrected")
+    run(env, "label", attempt, "config_eror", code=2)
