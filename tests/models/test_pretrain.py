@@ -26,7 +26,8 @@ def pretrain(directory: Path, dataset: Path, train: dict[str, Any] | None = None
         "needs": "text",
         "model": MODEL,
         "train": {**TRAIN, **(train or {})},
-        "checkpoint": {"interval": 20, "keep": 3},
+        # At 20 it is there before 21 is trained: what is killed soon after resumes from it.
+        "checkpoint": {"interval": 20, "keep": 3, "async": False},
         **sections,
     }
     return Program("pretrain", directory, spec, {"text": dataset})

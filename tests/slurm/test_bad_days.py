@@ -22,8 +22,8 @@ FIRST = int(os.environ.get("TRAINMASTER_CHAOS_SEED", "48"))
 
 
 def left_in_queue(cluster: SlurmCluster, run: str) -> list[str]:
-    """Jobs of the run that are not gone in half a minute: one on a crashed node completes once it is back."""
-    end = time.monotonic() + 30
+    """Jobs of the run that are not gone in a minute and a half: one on a crashed node completes once it is back."""
+    end = time.monotonic() + 90
     while True:
         queue = cluster.run_as("root", ["squeue", "-h", "-o", "%j %T"]).stdout.splitlines()
         left = [line for line in queue if line.startswith(run)]
