@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from . import discover, slurmtext
 from .model import Hit
-from .reader import COMPRESSED, Source
+from .reader import COMPRESSED, Source, stem
 from .scan import FileScan, Scanner
 from .signatures import SignatureSet, load
 from .slurmtext import NodeReason, Place, Run
@@ -98,7 +98,7 @@ def read(
             Source(item.path),
             item.name,
             kind=item.kind,
-            node=item.node,
+            node=item.node or _node_of_name(item.path.name, known),
             rank=item.rank,
             reference=reference,
             limit_bytes=limit_bytes,
@@ -109,6 +109,13 @@ def read(
     case.scans.sort(key=lambda s: s.name)
     _dumps(case, found)
     return case
+
+
+def _node_of_name(name: str, known: Container[str]) -> str | None:
+    """A log that is named for a node of the job: ``NODE.log``, or ours, ``link-001.0.NODE.log``."""
+    base = stem(name).rsplit(".", 1)[0]
+    ours = re.sub(r"^link-\d+\.\d+\.", "", base)
+    return next((n for n in (base, ours) if n in known), None)
 
 
 def _size(path: Path) -> int:

@@ -46,3 +46,10 @@ def test_nothing_at_all_is_unknown(tmp_path):
     verdict = triage_paths([tmp_path])
     assert (verdict.category, verdict.action, verdict.evidence) == ("unknown", "restart_in_job", [])
     assert triage_paths([tmp_path / "gone"]).notes[0].endswith("not there")
+
+
+def test_a_log_named_for_a_node_speaks_for_it(tmp_path):
+    (tmp_path / "n2.log").write_text(TRACE.replace("[rank3]: ", ""))
+    (tmp_path / "n1.log").write_text("all is well\n")
+    told = triage_paths([tmp_path], nodes=["n1", "n2"])
+    assert (told.category, told.node, told.action) == ("gpu_ecc", "n2", "requeue_excluding")
