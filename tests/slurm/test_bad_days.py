@@ -22,7 +22,7 @@ FIRST = int(os.environ.get("TRAINMASTER_CHAOS_SEED", "48"))
 
 
 def left_in_queue(cluster: SlurmCluster, run: str) -> list[str]:
-    """Jobs of the run that are not gone in a minute and a half: one on a crashed node completes once it is back."""
+    """Jobs of the run that are not gone in time: one on a crashed node completes once it is back."""
     end = time.monotonic() + 90
     while True:
         queue = cluster.run_as("root", ["squeue", "-h", "-o", "%j %T"]).stdout.splitlines()
