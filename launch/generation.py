@@ -81,6 +81,10 @@ class Generation:
             on_line(text)
 
         self._relay = Relay(self.log, line)
+        # For whoever reads the log of several cycles: only the last one's words count.
+        os.write(
+            self._relay.writer, f"trainmaster: cycle {self.cycle} starts on {self.place.node}\n".encode()
+        )
         for process in todo:
             self.failure = self.failure or self._start(process, self._relay.writer)
         self._relay.started()
