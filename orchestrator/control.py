@@ -102,6 +102,7 @@ def reconcile(
                 report.runs.append(RunReport(run.id, notes=[error.message], state=looks[run.id].state))
             except TrainmasterError as error:
                 report.problems.append(f"{run.id}: {error}")
+        report.problems += watch.problems
     if ledger:
         report.problems += index(home, runs)
     report.seconds = time.monotonic() - started

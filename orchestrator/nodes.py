@@ -100,6 +100,11 @@ class Watch:
                 self._known = Known(problems=[f"excluded nodes are not known now: {error.message}"])
         return self._known
 
+    @property
+    def problems(self) -> list[str]:
+        """What could not be read, if anything was."""
+        return [] if self._known is None else self._known.problems
+
     def keep_off(self, run: Run, state: RunState, scheduler: Scheduler) -> KeptOff:
         """For every stage that goes on. Orders that the evidence asks for are added for the runs after."""
         now, found = self._clock.wall(), KeptOff()
