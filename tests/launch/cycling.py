@@ -32,7 +32,9 @@ while step < steps:
             os.kill(os.getpid(), signal.SIGKILL)
         if harm == "wait":
             time.sleep(600)
-    done.write_text(str(step))
+    saving = out / f"saving.{rank}"
+    saving.write_text(str(step))
+    os.replace(saving, done)  # it may be killed at any moment, and goes on from what is there
 """
 
 

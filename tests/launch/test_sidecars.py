@@ -18,7 +18,8 @@ out = Path(sys.argv[1]); name = os.environ["TRAINMASTER_ROLE"] + "." + os.enviro
 starts = out / ("starts." + name)
 number = len(starts.read_text()) if starts.exists() else 0
 with starts.open("a") as file: file.write("x")
-(out / ("pid." + name)).write_text(str(os.getpid()))
+(out / ("new." + name)).write_text(str(os.getpid()))
+os.replace(out / ("new." + name), out / ("pid." + name))
 print("serving", name, os.environ.get("FLAVOUR"), flush=True)
 if sys.argv[2] == "dies": sys.exit(3)
 time.sleep(600)
