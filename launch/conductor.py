@@ -258,10 +258,10 @@ class Conductor:
         if incident is not None and incident.kind == "hang":
             incident = self._gather_evidence(incident)
         if not team.ended():
-            launched = any(end.rank is None for end in team.ends()) or not config.is_command
-            gentle = config.is_command and config.launch.launcher in ("none", "auto") and not launched
-            if incident is not None and incident.kind == "hang":
-                gentle = False
+            alone = config.is_command and config.launch.launcher in ("none", "auto")
+            launched = any(end.rank is None for end in team.ends())
+            hang = incident is not None and incident.kind == "hang"
+            gentle = alone and not launched and not hang
             grace = min(config.launch.grace_s, PEER_GRACE_COMMAND_S) if gentle else 0.0
             self._tell({"do": "stop", "cycle": team.cycle, "grace_s": grace})
             self._until(lambda: team.ended() or self.steps.over(), grace + _STOPPING_S)
@@ -299,7 +299,7 @@ class Conductor:
         now = time.monotonic()
         steps = self.steps
         for member in self.team.members.values():
-            if member.lost is None and node_failed(steps, member):
+            if member.lost is None and member.node in steps.lost_nodes:  # srun's own word
                 self._lose(member, f"node {member.node} was lost")
         for member in self.team.overdue(now):
             alive = steps.gone(member.node)
@@ -371,8 +371,3 @@ class Conductor:
             steps.end()
         steps.close()
         self.hub.close()
-
-
-def node_failed(steps: Steps, member: Member) -> bool:
-    """srun's own word that a node is lost, before its connection says so."""
-    return member.node in steps.lost_nodes

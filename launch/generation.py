@@ -136,7 +136,9 @@ class Generation:
 
     def filenos(self) -> tuple[int, ...]:
         """Descriptors that become readable when a rank dies: a launcher tells of it much later, or never."""
-        for rank_, pid in self.records.pids().items() if self.records.watch_pids else ():
+        waiting = self.records.watch_pids and len(self._seen) < self.config.launch.ranks_per_node
+        # Each look reads a file a rank: once all have started there is nothing new in them.
+        for rank_, pid in self.records.pids().items() if waiting else ():
             if rank_ not in self._seen:
                 self._seen.add(rank_)
                 with contextlib.suppress(OSError):  # it is gone already; or a kernel before 5.3

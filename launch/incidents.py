@@ -245,8 +245,7 @@ def _verdict(
 
 def _read(verdict: Verdict, segment: Segment, team: Team) -> Verdict:
     """An end that explains nothing: what the logs say of it."""
-    count = segment.config.launch.ranks_per_node
-    ranks = {i * count + local: node for i, node in enumerate(team.training) for local in range(count)}
+    ranks = team.places(segment.config.launch.ranks_per_node)
     words = {member.node: member.last_words for member in team.working()}
     found = reading.read(words, evidence_dir(segment, team.cycle), ranks=ranks)
     if found is None:
@@ -300,7 +299,7 @@ def capacity(segment: Segment, team: Team, incident: Incident) -> policy.Capacit
         spares=len(team.spares()),
         can_shrink=fewer is not None and fewer < len(team.training),
         time_left_s=left,
-        restart_cost_s=min(launch.startup_s, segment.startup_s or launch.startup_s),
+        restart_cost_s=launch.startup_s,
         straggler_swap=incident.swap,
     )
 

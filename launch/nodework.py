@@ -80,7 +80,11 @@ class Agent:
         self.kill_at: float | None = None
         self.idle_at: float | None = None
         self.alone_since: float | None = None
+        # Of the last cycle, for whoever missed it: its ends, the end of its log, its furthest step.
         self.last_ends: Sequence[RankEnd] = ()
+        self.last_cycle = 0
+        self.last_words = ""
+        self.step: int | None = None
 
     @property
     def draining(self) -> bool:
@@ -360,10 +364,6 @@ class Agent:
     def _reached(self) -> int | None:
         read = self.watcher.step if self.watcher is not None else None
         return max((step for step in (self.step, read) if step is not None), default=None)
-
-    last_cycle: int = 0
-    last_words: str = ""
-    step: int | None = None  # the furthest of the last cycle
 
     # -- its last word -------------------------------------------------------------------------
 

@@ -84,12 +84,7 @@ class Pulse:
         """
         stall = self._stall
         assert stall is not None
-        ranks = self._segment.config.launch.ranks_per_node
-        expected = {
-            index * ranks + local: node
-            for index, node in enumerate(self._team.training)
-            for local in range(ranks)
-        }
+        expected = self._team.places(self._segment.config.launch.ranks_per_node)
         found = hang.culprits(self._fleet.views(time.monotonic()), expected, frames)
         first = found[0] if found else None
         who = f"rank {first.rank} on {first.node}: {first.why}" if first else "no rank stands out"

@@ -44,9 +44,8 @@ def prepare() -> None:
 
     def load() -> None:
         with contextlib.suppress(Exception):
-            from resiliency.triage import api, signatures
+            from resiliency.triage import api, signatures  # noqa: F401
 
-            assert api
             signatures.load()
 
     threading.Thread(target=load, name="reading", daemon=True).start()

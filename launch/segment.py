@@ -33,7 +33,6 @@ class Segment:
     notes: list[str] = field(default_factory=list)
     cycle: int = 0  # the current one
     started_at: float = field(default_factory=time.time)  # Unix seconds
-    startup_s: float | None = None  # what starting ranks took, once it was seen
 
     @property
     def token(self) -> str:

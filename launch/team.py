@@ -128,6 +128,14 @@ class Team:
         """Members of the current cycle that are still there."""
         return [self.members[node] for node in self.training if self.members[node].lost is None]
 
+    def places(self, ranks_per_node: int) -> dict[int, str]:
+        """Rank → its node, of the current cycle."""
+        return {
+            index * ranks_per_node + local: node
+            for index, node in enumerate(self.training)
+            for local in range(ranks_per_node)
+        }
+
     def spares(self) -> list[str]:
         return [node for node in self.usable() if node not in self.training]
 

@@ -7,7 +7,6 @@ Ranks that wait for another one stand in the same collective; the one that they 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,11 +78,3 @@ def odd_one_out(groups: Sequence[Group]) -> Hit | None:
         f"rank {', '.join(map(str, odd.ranks[:4])) or '?'} in {odd.frames[0]}"
     )
     return Hit("stacks-odd-one-out", "hang", AMBIGUOUS, odd.files[0], 1, text, rank=rank)
-
-
-def by_frames(groups: Sequence[Group]) -> dict[str, list[int]]:
-    """Innermost frame → ranks, for a person."""
-    made: dict[str, list[int]] = defaultdict(list)
-    for group in groups:
-        made[group.frames[0]] += group.ranks
-    return dict(made)

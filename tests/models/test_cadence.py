@@ -10,22 +10,7 @@ from models.settings import Checkpoint
 from resiliency.daly import daly
 from resiliency.journal import JournalWriter, read_run
 from resiliency.workload import Workload
-
-
-class SetClock:
-    """A clock that stands until it is moved."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def wall(self) -> float:
-        return self.now
-
-    def mono(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
+from tests.clocks import StandingClock
 
 
 @dataclass
@@ -36,8 +21,8 @@ class Costs:
 
 def make(
     tmp_path: Path, past: Past, seconds: float = 600.0, interval: int | None = None
-) -> tuple[Cadence, SetClock, list[str]]:
-    clock, said = SetClock(), []
+) -> tuple[Cadence, StandingClock, list[str]]:
+    clock, said = StandingClock(), []
     work = Workload(journal=JournalWriter(tmp_path, run="r", writer="w"))
     cadence = Cadence(
         Checkpoint(interval=interval, seconds=seconds), work, past=lambda: past, clock=clock, tell=said.append

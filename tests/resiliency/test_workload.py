@@ -16,27 +16,12 @@ from resiliency.events import Event
 from resiliency.journal import JournalWriter, read_run
 from resiliency.steprecord import read
 from resiliency.workload import Workload
+from tests.clocks import StandingClock
 
 
-class StepClock:
-    """Time that goes on only when told to."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def wall(self) -> float:
-        return self.now
-
-    def mono(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-
-def listening(tmp_path: Path, clock: StepClock | None = None, **more: object) -> Workload:
+def listening(tmp_path: Path, clock: StandingClock | None = None, **more: object) -> Workload:
     journal = JournalWriter(tmp_path / "journal", run="r", writer="w")
-    return Workload(journal=journal, clock=clock or StepClock(), **more)  # type: ignore[arg-type]
+    return Workload(journal=journal, clock=clock or StandingClock(100.0), **more)  # type: ignore[arg-type]
 
 
 def told(tmp_path: Path) -> list[Event]:
@@ -87,7 +72,7 @@ def test_other_ranks_are_silent_but_can_be_stopped(tmp_path: Path) -> None:
 
 
 def test_progress_is_told_once_an_interval_with_the_latest_word(tmp_path: Path) -> None:
-    clock = StepClock()
+    clock = StandingClock(100.0)
     workload = listening(tmp_path, clock, interval_s=10.0)
     for step in range(1, 26):
         clock.sleep(1.0)
