@@ -358,7 +358,9 @@ class Conductor:
     def _dismiss(self, steps: Steps) -> None:
         """Send every agent home; those that do not go are ended."""
         self.hub.send(self.hub.nodes, {"do": "exit"})
-        lost = any(member.lost is not None for member in self.team.members.values())
+        gone = [member.node for member in self.team.members.values() if member.lost is not None]
+        killed = [node for node in gone if steps.gone(node) and not steps.named_lost(node)]
+        lost = bool(gone)
         until = time.monotonic() + (1.0 if lost else BACKSTOP_S)
         while not steps.over() and time.monotonic() < until:
             for number in self.bell.wait(0.05, self.hub.fileno()):
@@ -369,5 +371,5 @@ class Conductor:
             if not lost:
                 print("trainmaster: agents did not end in time", file=sys.stderr, flush=True)
             steps.end()
-        steps.close()
+        steps.close(killed if not self.stopping.asked else ())
         self.hub.close()

@@ -1,6 +1,7 @@
 """A node-local directory for one agent, in memory where there is some; removed at its end.
 
-An agent that was killed leaves one behind: the next agent of the same user on that node removes it.
+An agent that was killed leaves one behind: its supervisor sends somebody to remove it (``python -m
+launch.localdir``) where the node still answers, else the next agent of the same user on that node does.
 ``tests/launch/test_localdir.py``.
 """
 
@@ -51,3 +52,7 @@ def sweep() -> None:
                     shutil.rmtree(path.parent, ignore_errors=True)
             finally:
                 os.close(lock)
+
+
+if __name__ == "__main__":
+    sweep()

@@ -30,6 +30,8 @@ _NODE_LOST = re.compile(r"Node failure on (\S+)|DUE TO NODE FAILURE|Unable to co
 _PREEMPTED = re.compile(r"\bCANCELLED AT \S+ DUE TO PREEMPTION\b")
 #: "srun: error: a2: task 1: Exited with exit code 5", "…: Killed". 0 is not said; 75 is a drain.
 _TASK_ENDED = re.compile(r"srun: error: (?P<nodes>[\w.,\[\]-]+): tasks? [\d,\[\]-]+: (?P<how>.*)")
+#: A step of a moment: an allocation is not held longer for tidiness.
+_SWEEP_S = 10.0
 _PEACEFUL = re.compile(r"Exited with exit code (?:0|75)\b")
 
 
@@ -83,13 +85,15 @@ class Steps:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 popen.wait(5)
 
-    def close(self) -> None:
-        """After the end: srun's last words, and what killed local agents left behind."""
+    def close(self, killed: Sequence[str] = ()) -> None:
+        """After the end: srun's last words, and what killed agents left behind on nodes that answer."""
         for reader in self._readers:
             reader.join(2.0)
         if self.local:
             processes.kill_descendants(known=[popen.pid for popen in self.popens])
             sweep()
+        elif killed:
+            _sweep_nodes(killed)
 
     def listen(self, stream: IO[bytes]) -> None:
         """Pass srun's stderr on, and learn from it."""
@@ -111,6 +115,21 @@ class Steps:
 
         self._readers.append(threading.Thread(target=read, daemon=True))
         self._readers[-1].start()
+
+
+def _sweep_nodes(nodes: Sequence[str]) -> None:
+    """Free what an agent held in a node's memory: nobody else does it before our next job comes there."""
+    count = len(nodes)
+    argv = [
+        "srun", f"--nodelist={','.join(nodes)}", f"--nodes={count}", f"--ntasks={count}",
+        "--ntasks-per-node=1", "--overlap", "--kill-on-bad-exit=0", "--export=ALL", "--input=none",
+        sys.executable, "-m", "launch.localdir",
+    ]  # fmt: skip
+    env = agent_environment(os.environ)
+    try:
+        subprocess.run(argv, env=env, stdin=subprocess.DEVNULL, timeout=_SWEEP_S, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        print(f"trainmaster: memory of {','.join(nodes)} not swept: {error}", file=sys.stderr, flush=True)
 
 
 def agent_environment(environ: Mapping[str, str]) -> dict[str, str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+import pytest
+
 from launch.allocation import Allocation
 from launch.config import read_stage_config
 from launch.rendezvous import derived_port, free_port, own_address
@@ -76,3 +78,11 @@ def test_ports_differ_between_jobs_and_a_taken_one_is_passed_over() -> None:
 def test_a_node_finds_its_own_address() -> None:
     assert own_address("127.0.0.1", 23_456) == "127.0.0.1"
     assert own_address("no.such.host.invalid", 23_456) == "no.such.host.invalid"
+
+
+def test_what_cannot_be_swept_is_said_and_harms_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    Steps(("a1", "a2"), local=False).close(["a2"])
+    assert "memory of a2 not swept" in capfd.readouterr().err
