@@ -19,12 +19,21 @@ from .roles import Process
 
 @dataclass
 class Started:
-    """One child. ``ended_at``: Unix seconds; ``killed``: by the agent."""
+    """One child. ``ended_at``: Unix seconds; ``killed_at``: the agent killed it then, or asked it to end."""
 
     process: Process
     popen: subprocess.Popen[bytes]
     ended_at: float | None = None
-    killed: bool = False
+    killed_at: float | None = None
+
+    @property
+    def killed(self) -> bool:
+        return self.killed_at is not None
+
+    def kill_now(self) -> None:
+        """Note that its end, if it has not come yet, is the agent's doing."""
+        if self.killed_at is None and self.popen.poll() is None:
+            self.killed_at = time.time()
 
 
 def ends_so_far(started: Sequence[Started], records: Records, *, final: bool = False) -> list[RankEnd]:
@@ -60,12 +69,15 @@ def final_ends(started: Sequence[Started], records: Records, ranks: int) -> list
     for one in started:
         if one.process.rank is not None:
             continue
-        if one.killed:
-            # Ranks without a word of their own were killed with their launcher.
-            ends = [replace(e, killed=e.killed or (e.code == LOST and not e.summary)) for e in ends]
+        if one.killed_at is not None:
+            # Ranks without a word of their own were killed with their launcher, unless they had gone before.
+            at = one.killed_at
+            ends = [
+                replace(e, killed=e.killed or (e.code == LOST and not e.summary and e.at >= at)) for e in ends
+            ]
         if len(ends) < ranks:
             code = exitcodes.from_returncode(one.popen.returncode or 0)
-            at = one.ended_at or time.time()
+            ended = one.ended_at or time.time()
             # A launcher that says 0 although ranks are missing never started them.
-            ends.append(RankEnd(None, code or 1, at, killed=one.killed, node=records.node))
+            ends.append(RankEnd(None, code or 1, ended, killed=one.killed, node=records.node))
     return ends

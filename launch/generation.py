@@ -138,11 +138,12 @@ class Generation:
         """Descriptors that become readable when a rank dies: a launcher tells of it much later, or never."""
         waiting = self.records.watch_pids and len(self._seen) < self.config.launch.ranks_per_node
         # Each look reads a file a rank: once all have started there is nothing new in them.
-        for rank_, pid in self.records.pids().items() if waiting else ():
+        for rank_, pids in self.records.watched().items() if waiting else ():
             if rank_ not in self._seen:
                 self._seen.add(rank_)
-                with contextlib.suppress(OSError):  # it is gone already; or a kernel before 5.3
-                    self._pidfds[pid] = os.pidfd_open(pid)
+                for pid in pids:
+                    with contextlib.suppress(OSError):  # it is gone already; or a kernel before 5.3
+                        self._pidfds[pid] = os.pidfd_open(pid)
         for pid in [pid for pid in self._pidfds if not processes.alive(pid)]:
             os.close(self._pidfds.pop(pid))
         return tuple(self._pidfds.values())
@@ -178,12 +179,12 @@ class Generation:
         """Its processes are being asked to end by then: how they end is not of their own making."""
         self.kill_at = kill_at
         for one in self.started:
-            one.killed = one.killed or one.popen.poll() is None
+            one.kill_now()
 
     def kill(self) -> None:
         """SIGKILL all of it, at once."""
         for one in self.started:
-            one.killed = one.killed or one.popen.poll() is None
+            one.kill_now()
         self._sweep()
 
     def _sweep(self) -> list[int]:

@@ -8,6 +8,7 @@ second time. ``tests/launch/test_reading.py``.
 from __future__ import annotations
 
 import contextlib
+import tempfile
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,6 +23,14 @@ from .leftover import say
 #: Below this the logs do not know.
 SURE = 0.6
 _DEADLINE_S = 1.0
+#: Words as those of a failed cycle.
+_SAMPLE = """[rank0]: Traceback (most recent call last):
+[rank0]:   File "train.py", line 1, in <module>
+[rank0]:     main()
+[rank0]: RuntimeError: Connection closed by peer [127.0.0.1]:1
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError: exitcode : -9 (pid: 1)
+slurmstepd: error: Detected 1 oom_kill event in StepId=1.0.
+"""
 #: Failed nodes whose last words are read; more say the same.
 _NODES = 16
 
@@ -43,10 +52,9 @@ def prepare() -> None:
     should wait for. Nothing is lost when it fails: reading then says so itself."""
 
     def load() -> None:
-        with contextlib.suppress(Exception):
-            from resiliency.triage import api, signatures  # noqa: F401
-
-            signatures.load()
+        with contextlib.suppress(Exception), tempfile.TemporaryDirectory() as directory:
+            # Its patterns are compiled when they are first wanted: so let it read something.
+            read({"a": _SAMPLE}, Path(directory) / "a", ranks={})
 
     threading.Thread(target=load, name="reading", daemon=True).start()
 

@@ -68,6 +68,13 @@ class Records:
         """Rank → process id of its program, of all that started; not the shim's, where there are two."""
         return {rank: int(start["pid"]) for rank, start in self._latest("start").items()}
 
+    def watched(self) -> dict[int, set[int]]:
+        """Rank → processes whose end is news: its program, and the shim, which may have the last word."""
+        starts = self._latest("start")
+        return {
+            rank: {int(start["pid"]), int(start.get("shim", start["pid"]))} for rank, start in starts.items()
+        }
+
     def ends(self, *, final: bool = False) -> dict[int, RankEnd]:
         """Rank → how it ended. ``final``: no rank is alive any more, so the silent ones are lost."""
         starts, records = self._latest("start"), self._latest("end")

@@ -152,10 +152,11 @@ class Team:
         return [member for member in mine if member.lost is not None and member.ends is None]
 
     def first_failed(self) -> RankEnd | None:
-        """The earliest failed rank of the cycle, of those that were told."""
+        """The earliest failed rank of the cycle, of those that were told; one that died by itself before
+        those that only show that it had gone."""
         told = [member.failed for member in self.working() if member.failed is not None]
         told += [end for member in self.working() for end in (member.ends or ()) if end.failed]
-        return min(told, key=lambda end: end.at, default=None)
+        return min(told, key=lambda end: (end.followed, end.at), default=None)
 
     # -- changes -------------------------------------------------------------------------------
 

@@ -117,3 +117,24 @@ def test_once_all_ranks_have_spoken_their_launcher_is_not_asked(
         write(tmp_path, rank, 0, "end", code=75)
     ends = final_ends([launched(launcher)], Records(tmp_path, "n"), ranks)
     assert [end.code for end in ends] == codes
+
+
+def test_both_a_rank_and_its_shim_are_watched(tmp_path: Path) -> None:
+    write(tmp_path, 0, 0, "start", pid=7, shim=8)
+    write(tmp_path, 1, 0, "start", pid=9)
+    assert Records(tmp_path, "n").watched() == {0: {7, 8}, 1: {9}}
+
+
+@pytest.mark.parametrize(("died_at", "killed"), [(1.0, False), (9e9, True)])
+def test_a_rank_that_had_gone_before_its_launcher_was_killed_was_not_killed(
+    tmp_path: Path, died_at: float, killed: bool
+) -> None:
+    write(tmp_path, 0, 0, "start")
+    write(tmp_path, 0, 0, "end", code=LOST, at=died_at)
+    popen = subprocess.Popen(["sleep", "60"])
+    launcher = Started(Process([], {}), popen)
+    launcher.kill_now()
+    popen.kill()
+    popen.wait()
+    (end,) = final_ends([launcher], Records(tmp_path, "n"), 1)
+    assert (end.rank, end.code, end.killed) == (0, LOST, killed)

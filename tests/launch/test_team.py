@@ -71,3 +71,13 @@ def test_senseless_words_change_nothing() -> None:
         it.take("a", message)
     assert it.take("nobody", {"kind": "hello"}) == ""
     assert not it.ended() and it.first_failed() is None
+
+
+def test_a_rank_that_died_by_itself_comes_before_one_that_only_shows_it() -> None:
+    it = team()
+    followed = RankEnd(0, 1, 5.0, "RuntimeError: Connection closed by peer [127.0.0.1]:1", node="a")
+    died = RankEnd(1, 137, 5.1, node="b")  # its shim tells a moment after the other rank noticed
+    it.take("a", {"kind": "failed", "cycle": 3, "end": followed.as_data()})
+    assert it.first_failed() == followed
+    it.take("b", {"kind": "failed", "cycle": 3, "end": died.as_data()})
+    assert it.first_failed() == died
