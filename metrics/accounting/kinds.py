@@ -11,7 +11,7 @@ from typing import Final
 
 @dataclass(frozen=True)
 class Kind:
-    """One row. ``group``: the overhead it belongs to, ``work`` where it is none.
+    """One row. ``group``: the overhead it belongs to, ``work`` where it is none, empty outside the wall-clock.
 
     ``productive``: counts in ETTR and goodput. ``allocated``: within the allocation, so it costs nodes.
     """
@@ -24,6 +24,12 @@ class Kind:
 
 
 _TABLE: Final = (
+    Kind(
+        "chained",
+        "",
+        "queued, a link before it has the stage",
+        allocated=False,
+    ),
     Kind("queued", "queue", "submitted, no nodes yet", allocated=False),
     Kind("launching", "start", "nodes are there, the first ranks are not: prolog, agents, launcher"),
     Kind("preflight", "start", "nodes are being checked"),
@@ -51,4 +57,4 @@ _TABLE: Final = (
 KINDS: Final[dict[str, Kind]] = {kind.name: kind for kind in _TABLE}
 PRODUCTIVE: Final = tuple(kind.name for kind in _TABLE if kind.productive)
 #: Overhead groups in the table's order.
-GROUPS: Final = tuple(dict.fromkeys(kind.group for kind in _TABLE if kind.group != "work"))
+GROUPS: Final = tuple(dict.fromkeys(kind.group for kind in _TABLE if kind.group not in ("", "work")))
