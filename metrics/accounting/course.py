@@ -1,7 +1,7 @@
 """How a cycle's training went: stretches of steps and what interrupted them, between progress words. Pure.
 
 Within a stretch steps are taken to be equally long; a stall stands where a fact places it, else at the
-stretch's end. ``tests/metrics/accounting/test_course.py``.
+stretch's end. ``tests/metrics/accounting/test_steps.py``.
 """
 
 from __future__ import annotations

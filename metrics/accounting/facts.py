@@ -1,7 +1,7 @@
 """What the accounting knows of an attempt: times in integer milliseconds, read from fold and events.
 
 Nothing is judged here, and whatever a journal holds, a fact is a sound number or None.
-``tests/metrics/accounting/test_facts.py``.
+``tests/metrics/accounting/test_tiling.py``.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import Final
 
 @dataclass(frozen=True)
 class Kind:
-    """One row. ``group``: the overhead it belongs to, ``work`` where it is none, empty outside the wall-clock.
+    """One row. ``group``: the overhead it belongs to; ``work``: it is none; empty: outside the wall-clock.
 
     ``productive``: counts in ETTR and goodput. ``allocated``: within the allocation, so it costs nodes.
     """

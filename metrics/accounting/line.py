@@ -1,7 +1,7 @@
 """A timeline without gap or overlap: marks go on it in order and are clamped. Pure.
 
 Clocks of nodes and scheduler differ, so a mark before the one before it moves up to it, and a mark after the
-end moves back to it. ``tests/metrics/accounting/test_line.py``.
+end moves back to it. ``tests/metrics/accounting/test_tiling.py``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What each failure cost in time: onset, detection, decision, running again, first new step. Pure.
 
-``tests/metrics/accounting/test_outages.py``.
+``tests/metrics/test_accounts.py``.
 """
 
 from __future__ import annotations

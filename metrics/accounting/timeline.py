@@ -1,6 +1,6 @@
 """An attempt's own timeline: one kind for each moment from submission to end. Pure.
 
-What each of its nodes did is in :mod:`.tracks`. ``tests/metrics/accounting/test_timeline.py``.
+What each of its nodes did is in :mod:`.tracks`. ``tests/metrics/accounting/test_tiling.py``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The training of one cycle: when its steps were done, what interrupted them, where they end. Pure.
 
-``tests/metrics/accounting/test_training.py``.
+``tests/metrics/accounting/test_steps.py``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Progress words of a cycle, and the few look-ups that the accounting needs of them.
 
 A run has millions of words; what the accounting asks for is the first of a cycle and those next to a step.
-Times are integer milliseconds. ``tests/metrics/accounting/test_words.py``.
+Times are integer milliseconds. ``tests/metrics/test_progress.py``.
 """
 
 from __future__ import annotations

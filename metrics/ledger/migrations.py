@@ -14,11 +14,12 @@ from resiliency.errors import LedgerError
 
 from .schema import APPLICATION_ID, statements_v1
 from .schema2 import statements_v2
+from .schema3 import statements_v3
 
 Migration = Callable[[], Sequence[str]]
 
 #: ``MIGRATIONS[n]`` brings version n to n + 1.
-MIGRATIONS: Final[tuple[Migration, ...]] = (statements_v1, statements_v2)
+MIGRATIONS: Final[tuple[Migration, ...]] = (statements_v1, statements_v2, statements_v3)
 VERSION: Final = len(MIGRATIONS)
 
 

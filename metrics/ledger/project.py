@@ -12,23 +12,28 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from metrics.accounting.words import Told, Words
 from resiliency.attempt import Attempt, Submission
 from resiliency.contract import RunPaths, parse_attempt_id
 from resiliency.events import Event
 from resiliency.state import RunState, Stage
 
 from . import causes, spans
+from .accounts import Accounts
 from .nodes import names
 from .plain import Row, number, whole, word
 
 _ENDS_A_RUN = ("stage.completed", "stage.stopped", "run.cancelled")
 
 
-def rows(run_dir: Path, events: Iterable[Event], state: RunState) -> dict[str, list[Row]]:
+def rows(
+    run_dir: Path, events: Iterable[Event], state: RunState, words: Words | None = None
+) -> dict[str, list[Row]]:
     """Table name → rows of the run in ``run_dir``. ``events`` are those that ``state`` was folded
-    from.
+    from. ``words``: where the run's progress is looked up; None: ``events`` hold all of it.
     """
     events = sorted(events, key=lambda event: event.order)
+    words = Told(events) if words is None else words
     run_id = run_dir.name
     tables: dict[str, list[Row]] = {"run": [_run(run_dir, events, state)]}
     by_attempt: dict[tuple[str, str], list[Event]] = {}
@@ -43,9 +48,11 @@ def rows(run_dir: Path, events: Iterable[Event], state: RunState) -> dict[str, l
         add(tables, "stage", _stage(run_id, ordinal, stage, state, extra, last_of_stage))
         for link in stage.links():
             add(tables, "submission", _submission(run_id, link))
+        told = {a.id: by_attempt.get((stage.name, a.id), []) for a in stage.chain()}
+        listed = {a.id: _listed(a) for a in stage.chain()}
+        accounts = Accounts(stage, told, listed, words)
         for place, attempt in enumerate(stage.chain()):
-            told = by_attempt.get((stage.name, attempt.id), [])
-            _attempt(tables, run_id, place, attempt, told)
+            _attempt(tables, run_id, place, attempt, told[attempt.id], listed[attempt.id], accounts)
     for row in causes.nodes(run_id, state):
         add(tables, "node_evidence", row)
     tables |= causes.orders(run_id, events, rehearsal=state.rehearsal)
@@ -76,6 +83,7 @@ def _run(run_dir: Path, events: Sequence[Event], state: RunState) -> Row:
         "spec_digest": word(told.get("spec_digest")),
         "version": word(told.get("version")),
         "run_dir": str(run_dir),
+        "rehearsal": int(state.rehearsal),
     }
 
 
@@ -91,10 +99,10 @@ def _in_order(state: RunState) -> list[Stage]:
 
 
 def _declared(run_dir: Path, state: RunState, name: str) -> Row:
-    """``links_max`` and ``total_steps`` of a stage, as far as ``run.created`` or ``stage.json``
-    say.
+    """``links_max``, ``total_steps`` and ``gpus_per_node`` of a stage, as far as ``run.created`` or
+    ``stage.json`` say.
     """
-    found: Row = {"links_max": None, "total_steps": None}
+    found: Row = {"links_max": None, "total_steps": None, "gpus_per_node": None}
     for item in (state.created or {}).get("stages", ()):
         if isinstance(item, Mapping) and item.get("name") == name:
             found["links_max"] = whole(item.get("max_links"))
@@ -102,11 +110,18 @@ def _declared(run_dir: Path, state: RunState, name: str) -> Row:
     try:
         text = RunPaths(run_dir).stage_config(name).read_text(encoding="utf-8")
         config = json.loads(text)
-        if found["total_steps"] is None:
-            found["total_steps"] = whole(config["stage"]["train"]["steps"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return found  # many stages have no steps, and no ledger depends on this file
+    except (OSError, ValueError):
+        return found  # no ledger depends on this file
+    found["gpus_per_node"] = whole(_inside(config, "launch", "gpus_per_node"))
+    if found["total_steps"] is None:
+        found["total_steps"] = whole(_inside(config, "stage", "train", "steps"))
     return found
+
+
+def _inside(config: Any, *path: str) -> Any:
+    for name in path:
+        config = config.get(name) if isinstance(config, Mapping) else None
+    return config
 
 
 def _current(stage: Stage) -> Attempt | None:
@@ -181,6 +196,7 @@ def _stage(
         "nodes": word(nodes) or None,
         "step": whole(stage.last_step()),
         "total_steps": declared["total_steps"],
+        "gpus_per_node": declared["gpus_per_node"],
         "loss": number(told.loss) if told else None,
         "tokens": max((t for a in stage.attempts.values() if (t := whole(a.tokens))), default=None),
         "section": (current.section or None) if current else None,
@@ -213,20 +229,29 @@ def _submission(run_id: str, link: Submission) -> Row:
     }
 
 
+def _listed(attempt: Attempt) -> list[str]:
+    """Nodes of the allocation, as the scheduler or the supervisor names them."""
+    listed = names(attempt.record.nodes) if attempt.record else []
+    return listed or names((attempt.started or {}).get("nodes"))
+
+
 def _attempt(
-    tables: dict[str, list[Row]], run_id: str, place: int, attempt: Attempt, told: Sequence[Event]
+    tables: dict[str, list[Row]],
+    run_id: str,
+    place: int,
+    attempt: Attempt,
+    told: Sequence[Event],
+    listed: Sequence[str],
+    accounts: Accounts,
 ) -> None:
     parts = parse_attempt_id(attempt.id)
     key: Row = {"run_id": run_id, "stage": attempt.stage, "attempt_id": attempt.id}
     record, evidence = attempt.record, attempt.evidence()
-    listed = names(record.nodes) if record else []
-    listed = listed or names((attempt.started or {}).get("nodes"))
     verdict = attempt.verdict() if attempt.ended else None
     rule = (attempt.finished or {}).get("rule")
     for event in told:
         if event.type == "decision":
             rule = event.data.get("rule", rule)
-    begun = [event.ts for event in told if event.type == "role.started"]
     add(
         tables,
         "attempt",
@@ -268,14 +293,18 @@ def _attempt(
             "rule": word(rule),
         },
     )
-    for row_ in causes.verdicts(key, attempt, verdict):
-        add(tables, "verdict", row_)
-    for row_ in spans.nodes(key, listed, told):
-        add(tables, "attempt_node", row_)
-    for row_ in spans.cycles(key, attempt, told):
-        add(tables, "cycle", row_)
-    for row_ in spans.intervals(key, attempt, min(begun, default=None)):
-        add(tables, "interval", row_)
+    verdicts = list(causes.verdicts(key, attempt, verdict))
+    tracks = accounts.tracks(attempt.id)
+    cycles = [{**row, **accounts.cycle(attempt.id, row["cycle"])} for row in spans.cycles(key, attempt, told)]
+    for table, found in (
+        ("verdict", verdicts),
+        ("attempt_node", spans.nodes(key, tracks, told)),
+        ("cycle", cycles),
+        ("interval", accounts.intervals(key)),
+        ("outage", accounts.outages(verdicts)),
+    ):
+        for row_ in found:
+            add(tables, table, row_)
 
 
 def _checkpoint(tables: dict[str, list[Row]], run_id: str, event: Event) -> None:

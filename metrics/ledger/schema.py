@@ -165,6 +165,7 @@ def statements_v1() -> list[str]:
 #: Made from a run's events at each change, children before parents (the order to delete in).
 DERIVED: Final = (
     "interval",
+    "outage",
     "cycle",
     "attempt_node",
     "verdict",

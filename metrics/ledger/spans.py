@@ -1,13 +1,8 @@
-"""Parts of an attempt: its nodes, its in-job cycles, its coarse intervals. Pure.
-
-Intervals of an attempt follow one another without gap or overlap from submission to end, and are
-clamped to what the scheduler reported, since clocks of nodes differ.
-``tests/metrics/test_project.py``.
-"""
+"""Parts of an attempt: its nodes and its in-job cycles. Pure. ``tests/metrics/test_project.py``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from resiliency.attempt import Attempt, Cycle
@@ -19,17 +14,21 @@ from .nodes import names
 Row = dict[str, Any]
 
 
-def nodes(key: Row, listed: Sequence[str], told: Sequence[Event]) -> Iterator[Row]:
-    """Nodes of the allocation, and when a fact first and last came from each."""
-    times: dict[str, list[float]] = {name: [] for name in listed}
+def nodes(key: Row, tracks: Mapping[str, int], told: Sequence[Event]) -> Iterator[Row]:
+    """Nodes of the allocation with their tracks, others that spoke, and when a fact first and last came."""
+    times: dict[str, list[float]] = {name: [] for name in tracks}
+    switches: dict[str, str] = {}
     for event in told:
         # Without progress: of that only the latest words are at hand.
         if event.node and event.type != "progress":
             for name in names(event.node):
                 times.setdefault(name, []).append(event.ts)
+            if event.data.get("switch"):
+                switches.setdefault(event.node, str(event.data["switch"]))
     for name, seen in sorted(times.items()):
         first, last = min(seen, default=None), max(seen, default=None)
-        yield {**key, "node": name, "first_at": first, "last_at": last}
+        said = {"track": tracks.get(name), "switch": switches.get(name)}
+        yield {**key, "node": name, "first_at": first, "last_at": last, **said}
 
 
 def _text(value: Any) -> str | None:
@@ -91,34 +90,3 @@ def cycles(key: Row, attempt: Attempt, told: Sequence[Event]) -> Iterator[Row]:
             "rule": _text(decision.get("rule")),
             "shadow": int(bool(decision.get("shadow"))),
         }
-
-
-def intervals(key: Row, attempt: Attempt, begun: float | None) -> Iterator[Row]:
-    """queued → starting → running. ``begun``: when the first role started. The last may be open."""
-    record = attempt.record
-    submitted = record.submitted_at if record else None
-    started = record.started_at if record else None
-    ended = record.ended_at if record else None
-    started = attempt.started_ts if started is None else started
-    ended = attempt.finished_ts if ended is None else ended
-    if not attempt.ended:
-        ended = None
-    marks: list[tuple[str, float]] = []
-    if submitted is not None:
-        marks.append(("queued", submitted))
-    if started is not None:
-        marks.append(("starting", started))
-        if begun is not None:
-            marks.append(("running", begun))
-    at = marks[0][1] if marks else 0.0
-    begins: list[float] = []
-    for _, mark in marks:
-        at = max(at, mark) if ended is None else min(max(at, mark), max(ended, marks[0][1]))
-        begins.append(at)
-    for n, (kind, _) in enumerate(marks):
-        end = begins[n + 1] if n + 1 < len(marks) else ended
-        if end is not None:
-            end = max(end, begins[n])
-        seconds = None if end is None else end - begins[n]
-        row = {"n": n, "kind": kind, "start_at": begins[n], "end_at": end, "seconds": seconds}
-        yield {**key, **row}

@@ -6,6 +6,8 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from metrics.ledger import Ledger, node_queries
 from metrics.ledger.migrations import MIGRATIONS, migrate
 from metrics.ledger.rebuild import rebuild
@@ -121,17 +123,19 @@ def test_a_shared_home_without_any_words(tmp_path: Path) -> None:
         assert ledger.ingest_home(tmp_path).events == 0
 
 
-def test_a_ledger_of_version_1_is_brought_up_and_its_runs_are_looked_at_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", range(1, len(MIGRATIONS)))
+def test_an_older_ledger_is_brought_up_and_its_runs_are_looked_at_again(tmp_path: Path, version: int) -> None:
     run_dir, path = lost_node(make_run(tmp_path)), tmp_path / "ledger.db"
     with Ledger.open(tmp_path / "new.db") as ledger:
         ledger.ingest_run(run_dir)
         want = dump(ledger)
     old = sqlite3.connect(path, isolation_level=None)
-    migrate(old, str(path), MIGRATIONS[:1])
-    # As version 1 left it: what it has read of the journals, and the events.
+    migrate(old, str(path), MIGRATIONS[:version])
+    # As that version left it: what it has read of the journals, and the events.
     source = sqlite3.connect(tmp_path / "new.db")
     for table in ("run", "stage", "event", "journal_file", "progress_head"):
-        for row in source.execute(f"SELECT * FROM {table}").fetchall():
+        columns = ", ".join(f'"{column[1]}"' for column in old.execute(f"PRAGMA table_info({table})"))
+        for row in source.execute(f"SELECT {columns} FROM {table}").fetchall():
             old.execute(f"INSERT INTO {table} VALUES ({','.join('?' * len(row))})", row)
     old.close()
     source.close()

@@ -1,20 +1,14 @@
-"""Rows of a run: intervals that tile, cycles, checkpoints, evaluations, the attempt to show."""
+"""Rows of a run: cycles, checkpoints, evaluations, the attempt to show."""
 
 from __future__ import annotations
 
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from metrics.ledger import project, spans
+from metrics.ledger import project
 from resiliency import contract
 from resiliency.events import Event
-from resiliency.jobstate import JobRecord
-from resiliency.state import Attempt, fold
+from resiliency.state import fold
 from tests.metrics.rundirs import RUN
 
 ATTEMPT = contract.attempt_id("c1", "7", 0)
@@ -28,54 +22,6 @@ def event(n: int, type: str, **data: Any) -> Event:
 
 def rows(*events: Event) -> dict[str, list[project.Row]]:
     return project.rows(Path("/runs") / RUN, events, fold(events))
-
-
-def spans_of(
-    submitted: float | None, started: float | None, begun: float | None, ended: float | None
-) -> list[dict[str, Any]]:
-    state = "RUNNING" if ended is None else "COMPLETED"
-    record = JobRecord("7", 0, state, submitted_at=submitted, started_at=started, ended_at=ended)
-    attempt = Attempt(ATTEMPT, "train", "", 1, "7", 0, record=record)
-    return list(spans.intervals({}, attempt, begun))
-
-
-def test_intervals_of_a_plain_attempt() -> None:
-    found = spans_of(10.0, 30.0, 35.0, 100.0)
-    assert [(row["kind"], row["seconds"]) for row in found] == [
-        ("queued", 20.0),
-        ("starting", 5.0),
-        ("running", 65.0),
-    ]
-
-
-def test_the_last_interval_of_a_running_attempt_is_open() -> None:
-    found = spans_of(10.0, 30.0, 35.0, None)
-    assert (found[-1]["kind"], found[-1]["end_at"], found[-1]["seconds"]) == ("running", None, None)
-
-
-def test_a_job_that_never_started_was_queued_until_its_end() -> None:
-    assert [(r["kind"], r["seconds"]) for r in spans_of(10.0, None, None, 50.0)] == [("queued", 40.0)]
-
-
-def test_nothing_known_gives_no_intervals() -> None:
-    assert spans_of(None, None, None, None) == []
-
-
-_times = st.none() | st.floats(0, 100)
-
-
-@given(_times, _times, _times, _times)
-def test_intervals_tile_whatever_the_clocks_say(
-    submitted: float | None, started: float | None, begun: float | None, ended: float | None
-) -> None:
-    found = spans_of(submitted, started, begun, ended)
-    for one, next_ in pairwise(found):
-        assert one["end_at"] == next_["start_at"]
-    for row in found:
-        assert row["seconds"] is None or row["seconds"] >= 0
-    if found and ended is not None:
-        total = sum(row["seconds"] for row in found)
-        assert total == pytest.approx(max(0.0, ended - found[0]["start_at"]))
 
 
 def test_cycles_tell_in_job_restarts_apart() -> None:

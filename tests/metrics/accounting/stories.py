@@ -99,9 +99,9 @@ def shown(tiled: Tiled, track: int = 0) -> list[tuple[str, float]]:
 def two_attempts() -> Story:
     """One failure got over in the allocation, one planned hand-over, complete. Steps take one second.
 
-    7.0: submitted 0, started 100, ended 550. Its ranks begin at 122 (timing at 160 tells 38 s of phases), step
-    1 is done at 160, step 101 at 260, is saved (4 s), step 201 is done at 364. Something breaks at 366, is
-    noticed at 370, decided at 371. Ranks run at 375, their program at 385, go on from 101; step 102 is done at
+    7.0: submitted 0, started 100, ended 550. Its ranks begin at 122 (timing at 160: 38 s of phases), step 1
+    is done at 160, step 101 at 260, is saved (4 s), step 201 is done at 364. Something breaks at 366, is
+    noticed at 370, decided at 371. Ranks run at 375, their program at 385, from step 101; step 102 is done at
     400, step 201 at 499, step 241 at 539. A stop was asked at 538, the last save is whole at 545.
     8.0: queued ahead at 105, started 560, ended 660. From step 241 at 600 to step 291 at 650, saved at 655.
     """
