@@ -118,6 +118,8 @@ def checkpoint_interval(
     ettr_now = expected_ettr(now_s, stall_s, mtbf_s, recovery_s, persist_s)
     best = best_at(mtbf_s)
     ettr_best = expected_ettr(best, stall_s, mtbf_s, recovery_s, persist_s)
+    if not (low_s or mtbf_s) <= mtbf_s <= (high_s or mtbf_s):
+        raise ValueError(f"bounds must enclose the time between failures: {low_s}, {mtbf_s}, {high_s}")
     best_low = None if low_s is None else best_at(low_s)
     best_high = None if high_s is None else best_at(high_s)
     within = best_low is not None and best_low <= now_s <= (math.inf if best_high is None else best_high)
@@ -140,13 +142,15 @@ def spares(nodes: int, per_1000: float, replacement_hours: float) -> SpareAdvice
 
     A failed node is away for ``replacement_hours`` on average, whatever the distribution: the number away is
     Poisson with mean N · r_f · T (Palm's theorem, M/G/∞). While more are away than there are spares, all
-    nodes wait. Raises ValueError for no node or a negative rate or time.
+    nodes wait. Raises ValueError for no node, a negative rate or time, or more nodes away than there are.
     """
     if nodes < 1:
         raise ValueError(f"a job has at least one node: {nodes}")
     if not all(math.isfinite(one) and one >= 0.0 for one in (per_1000, replacement_hours)):
         raise ValueError(f"rate and replacement time must not be negative: {per_1000}, {replacement_hours}")
     missing = nodes * per_1000 / 1000.0 * replacement_hours / 24.0
+    if missing > nodes:
+        raise ValueError(f"more nodes away than the job has: {missing:.3g} of {nodes}; no spares help")
     idle, best = 0.0, (math.inf, 0, 0.0, 0.0)
     without = 0.0
     for held in range(math.ceil(missing + 10.0 * math.sqrt(missing)) + 3):
@@ -159,8 +163,8 @@ def spares(nodes: int, per_1000: float, replacement_hours: float) -> SpareAdvice
     lost, held, short, idle = best
     text = (
         f"{held} of {nodes + held} nodes as spares: {missing:.2g} are away on average, more than that"
-        f" {100.0 * short:.2g} % of the time; held idle {24.0 * idle:.3g} node-hours a day; idle or waiting in all"
-        f" {100.0 * lost:.2g} % of the allocation, without spares {100.0 * without:.2g} %"
+        f" {100.0 * short:.3g} % of the time; held idle {24.0 * idle:.3g} node-hours a day; idle or waiting"
+        f" in all {100.0 * lost:.3g} % of the allocation, without spares {100.0 * without:.3g} %"
     )
     return SpareAdvice(held, missing, short, 24.0 * idle, without, lost, text)
 

@@ -32,7 +32,7 @@ def _log_power(shape: float, x: float) -> float:
     if shape < 20.0:
         return shape * math.log(x) - x - math.lgamma(shape)
     off = (x - shape) / shape
-    far = off - math.log1p(off) if off > -0.5 else off - math.log(x / shape)
+    far = off - math.log1p(off) if off > -0.5 else off - math.log(x) + math.log(shape)
     correction = sum(c / shape ** (2 * i + 1) for i, c in enumerate(_STIRLING))
     return -shape * far + 0.5 * math.log(shape / (2.0 * math.pi)) - correction
 

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Final
 
 from resiliency.daly import FAILURES_PER_1000_NODE_DAYS
 
@@ -19,9 +20,12 @@ from . import signals
 from .gamma import lower
 from .prior import Fleet, Posterior, fit, posterior
 
-_PER_1000 = 1000.0
+_PER_1000: Final = 1000.0
+#: A node that was watched for less than a second, in days, was not.
+_LEAST_DAYS: Final = 1.0 / 86400.0
+_MOST_FAILURES: Final = 1_000_000
 #: Failures of healthy nodes below which the fleet's own rate is a guess.
-_FEW = 5.0
+_FEW: Final = 5.0
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,11 @@ class NodeRecord:
     node_days: float
     failures: int
     signals: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def watched(self) -> bool:
+        """For long enough to say anything of it."""
+        return self.node_days >= _LEAST_DAYS
 
 
 @dataclass(frozen=True)
@@ -148,7 +157,7 @@ def rank(records: Iterable[NodeRecord], policy: Policy | None = None) -> Ranking
     """
     policy = policy or Policy()
     seen = _checked(records)
-    watched = [(one.node_days, one.failures) for one in seen if one.node_days > 0.0]
+    watched = [(one.node_days, one.failures) for one in seen if one.watched]
     fleet = fit(watched, policy.level)
     return Ranking(
         tuple(_standings(seen, fleet, policy, comparable=len(watched) >= policy.least_nodes)),
@@ -169,7 +178,7 @@ def _standings(seen: list[NodeRecord], fleet: Fleet, policy: Policy, comparable:
     bound = policy.factor * max(fleet.rate, fleet.high)
     judged = []
     for one in seen:
-        about = posterior(one.failures if one.node_days > 0.0 else 0, one.node_days, fleet)
+        about = posterior(*((one.failures, one.node_days) if one.watched else (0, 0.0)), fleet)
         judged.append((about.exceeds(bound), signals.score(one.signals, limits), one, about))
     judged.sort(key=lambda row: (-row[0], -(row[1].value or 0), -row[2].failures, row[2].node))
     wrong = 0.0
@@ -181,7 +190,7 @@ def _standings(seen: list[NodeRecord], fleet: Fleet, policy: Policy, comparable:
             node_days=one.node_days,
             failures=one.failures,
             expected=expected,
-            luck=lower(one.failures, expected) if one.failures and expected > 0.0 else 1.0,
+            luck=lower(one.failures, expected) if one.failures and one.watched else 1.0,
             probability=probability,
             fdr=wrong / at,
             lemon=comparable and one.failures >= policy.least_failures and wrong / at <= policy.fdr,
@@ -194,13 +203,13 @@ def _standings(seen: list[NodeRecord], fleet: Fleet, policy: Policy, comparable:
 
 
 def _notes(seen: list[NodeRecord], fleet: Fleet, policy: Policy) -> Iterator[str]:
-    days = sorted(one.node_days for one in seen if one.node_days > 0.0)
+    days = sorted(one.node_days for one in seen if one.watched)
     if len(days) < policy.least_nodes:
         yield (
             f"{_counted(len(days), 'node')} watched: too few to tell a lemon from its fleet, nobody is called"
             f" (at least {policy.least_nodes})"
         )
-    idle = [one for one in seen if one.node_days == 0.0]
+    idle = [one for one in seen if not one.watched]
     if idle:
         failures = sum(one.failures for one in idle)
         yield (
@@ -233,10 +242,19 @@ def power(fleet_rate: float, node_days: float, times: float, policy: Policy | No
         raise ValueError(f"rate, node-days and times must be over 0: {fleet_rate}, {node_days}, {times}")
     rate = fleet_rate / _PER_1000
     fleet = Fleet(rate, rate, rate, 1024.0, 0.01, math.inf)
-    needed = policy.least_failures
-    while posterior(needed, node_days, fleet).exceeds(policy.factor * rate) < 1.0 - policy.fdr:
-        needed += 1
-    return lower(needed, times * rate * node_days) if needed else 1.0
+
+    def enough(failures: int) -> bool:
+        return posterior(failures, node_days, fleet).exceeds(policy.factor * rate) >= 1.0 - policy.fdr
+
+    low, high = max(1, policy.least_failures) - 1, max(1, policy.least_failures)
+    while not enough(high):
+        low, high = high, 2 * high
+        if high > _MOST_FAILURES:  # so many that only the rates themselves matter
+            return float(times > policy.factor)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return lower(high, times * rate * node_days)
 
 
 def _checked(records: Iterable[NodeRecord]) -> list[NodeRecord]:
@@ -246,8 +264,10 @@ def _checked(records: Iterable[NodeRecord]) -> list[NodeRecord]:
             raise ValueError(f"node twice: {one.node}")
         if not (math.isfinite(one.node_days) and one.node_days >= 0.0):
             raise ValueError(f"{one.node}: node-days must not be negative: {one.node_days}")
-        if one.failures < 0 or one.failures != int(one.failures):
-            raise ValueError(f"{one.node}: failures must be a whole number from 0 on: {one.failures}")
+        if not 0 <= one.failures <= _MOST_FAILURES or one.failures != int(one.failures):
+            raise ValueError(
+                f"{one.node}: failures must be a whole number from 0 to {_MOST_FAILURES}: {one.failures}"
+            )
         signals.check(one.node, one.signals)
         seen[one.node] = one
     return list(seen.values())

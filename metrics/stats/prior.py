@@ -27,8 +27,10 @@ LEMON_PRIOR: Final = (1.0, 99.0)
 MOST_LEMONS: Final = 0.2
 #: Shapes tried for the spread of healthy nodes: standard deviation 1/√shape of the mean, 50 % to 3 %.
 SHAPES: Final = (4.0, 8.0, 16.0, 32.0, 64.0, 1024.0)
-#: The published rate counts as this many failures and node-days (as in resiliency.daly).
-_RATE_PRIOR: Final = (PRIOR_FAILURES, PRIOR_FAILURES * 1000.0 / FAILURES_PER_1000_NODE_DAYS)
+#: The published rate counts as a node with this many failures in these node-days (as in resiliency.daly) and
+#: a rate of its own: a log-logistic prior, which gives way wherever the fleet's own failures point.
+_RATE_PRIOR: Final = (int(PRIOR_FAILURES), PRIOR_FAILURES * 1000.0 / FAILURES_PER_1000_NODE_DAYS)
+_RATE_PRIOR_SHAPE: Final = 1.0
 _GRID: Final = 0.05  # node-days are rounded to 5 % for the fit, so its cost does not grow with the fleet
 _ROUNDS: Final = 200
 
@@ -81,7 +83,7 @@ def _log_count(failures: int, days: float, shape: float, rate: float) -> float:
     return (
         math.lgamma(failures + shape) - math.lgamma(shape) - math.lgamma(failures + 1.0)
         + shape * math.log(prior / (prior + days))
-        + (failures * math.log(days / (prior + days)) if failures else 0.0)
+        + failures * (math.log(days) - math.log(prior + days))
     )  # fmt: skip
 
 
@@ -118,7 +120,8 @@ def _fit(groups: list[tuple[int, float, int]], shape: float, rate: float) -> tup
     best = -math.inf
     for _ in range(_ROUNDS):
         lemons, total = 0.0, 0.0
-        counted, watched = _RATE_PRIOR
+        believed = 1.0 / (1.0 + rate * _RATE_PRIOR[1] / _RATE_PRIOR_SHAPE)
+        counted, watched = believed * _RATE_PRIOR[0], believed * _RATE_PRIOR[1]
         for n, days, failures in groups:
             lemon, log_likelihood = _is_lemon(failures, days, shape, rate, share)
             lemons += n * lemon
@@ -126,7 +129,7 @@ def _fit(groups: list[tuple[int, float, int]], shape: float, rate: float) -> tup
             weight = n * (1.0 - lemon) / (1.0 + rate * days / shape)
             counted += failures * weight
             watched += days * weight
-        total += _RATE_PRIOR[0] * math.log(rate) - _RATE_PRIOR[1] * rate
+        total += _log_count(_RATE_PRIOR[0], _RATE_PRIOR[1], _RATE_PRIOR_SHAPE, rate)
         total += LEMON_PRIOR[0] * math.log(share) + LEMON_PRIOR[1] * math.log1p(-share)
         if abs(total - best) <= 1e-7 * abs(total):
             break
@@ -139,8 +142,8 @@ def _fit(groups: list[tuple[int, float, int]], shape: float, rate: float) -> tup
 def fit(records: Iterable[tuple[float, int]], level: float = 0.95) -> Fleet:
     """The fleet behind (node-days over 0, failures) of each node; bounds of its rate at ``level``.
 
-    Only the healthy group sets the rate (the lemons' pull on it is left out on purpose). The published rate
-    of Meta is the start: it weighs as much as one failure of our own.
+    Only the healthy group sets the rate (the lemons' pull on it is left out on purpose). Meta's published
+    rate holds it where the fleet has seen next to nothing.
     """
     seen = list(records)
     groups = _grouped(seen)
