@@ -80,7 +80,7 @@ def expected_ettr(
 ) -> float:
     """Share of wall-clock that is new training: τ / (M · e^(R/M) · (e^((τ+δ)/M) - 1)).
 
-    Daly's complete model (FGCS 22 (2006), eq. 20) for failures at random times with mean M between them:
+    Daly's complete model (FGCS 22 (2006)) for failures at random times with mean M between them:
     τ ``interval_s``, δ ``stall_s`` of a save, R ``recovery_s`` from a failure to training again. A save that
     goes on in the background counts ``persist_s`` after the stall; work of that time is lost too, which is
     taken as a longer R (exact to first order in 1/M). Queue time is part of R where there is any. Raises

@@ -2,7 +2,7 @@
 
 Failures are taken as a Poisson process that was watched for a given time (a time-terminated test). Every
 function takes time in the caller's unit and answers in it, unless its name says another. Source of the
-bounds: MIL-HDBK-338B, 8.3.2.5.2 (chi-square, Garwood's for a Poisson mean); Wilson, JASA 22 (1927) for
+bounds: MIL-HDBK-338B (chi-square, Garwood's for a Poisson mean); Wilson, JASA 22 (1927) for
 shares. ``tests/metrics/stats/test_rates.py`` has the oracles.
 """
 
