@@ -54,8 +54,7 @@ class Failure:
 
     ``counted``: a failure; else an interruption (preempted, requeued). ``onset_at`` → ``detected_at`` →
     ``decided_at`` → ``running_at`` (next ranks) → ``progress_at`` (first new step); None: not known, or not
-    yet.
-    ``lost_seconds``: wall-clock of the ``lost_steps``.
+    yet. ``lost_seconds``: wall-clock of the ``lost_steps``. ``tried``: another cycle ran, or was to.
     """
 
     run_id: str
@@ -82,6 +81,7 @@ class Failure:
     lost_steps: int
     lost_seconds: float
     lost_gpu_hours: float | None
+    tried: bool = False
 
 
 @dataclass(frozen=True)

@@ -188,7 +188,8 @@ def resolve_run(ledger: Ledger, text: str) -> RunRow:
     import difflib
 
     known = [row[0] for row in ledger.rows("SELECT run_id FROM run ORDER BY created_at DESC")]
-    names = {row[0]: row[1] for row in ledger.rows("SELECT name, max(run_id) FROM run GROUP BY name")}
+    named = "SELECT name, max(run_id) FROM run WHERE name IS NOT NULL GROUP BY name"
+    names = {row[0]: row[1] for row in ledger.rows(named)}
     near = difflib.get_close_matches(text, known, n=1, cutoff=0.5)
     if not near and (by_name := difflib.get_close_matches(text, names, n=1)):
         near = [names[by_name[0]]]
