@@ -65,7 +65,7 @@ def _fraction(shape: float, x: float) -> float:
         c = c if abs(c) > _TINY else _TINY
         change = d * c
         value *= change
-        if abs(change - 1.0) <= 2.0 * _EPS:
+        if abs(change - 1.0) <= 8.0 * _EPS:  # what rounding alone can make of 1
             return value
 
 
