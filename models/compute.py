@@ -6,6 +6,7 @@ Import only after ``runtime.prepare()``.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -35,7 +36,7 @@ class Compute:
         work: Workload,
     ) -> None:
         self.chunks, self.optimizer, self.stream, self.train = chunks, optimizer, stream, train
-        self._device = device
+        self._device, self._work = device, work
         self._streams: tuple[Any, ...] = ()
         self._mark_waits(work)
 
@@ -52,7 +53,9 @@ class Compute:
 
     def losses(self, consumed: int) -> list[torch.Tensor]:
         """Of this rank's micro-batches; empty except on the last pipeline stage. Collective."""
+        began = time.perf_counter()
         self.stream.prepare(consumed, self.train.global_batch_size)
+        self._work.waited("data", time.perf_counter() - began)
         self._streams = (
             torch.get_rng_state(),
             torch.cuda.get_rng_state(),
@@ -77,9 +80,10 @@ class Compute:
         count = settings.global_batch_size // (settings.micro_batch_size * replicas)
 
         def batches() -> Iterator[dict[str, torch.Tensor]]:
-            return micro_batches(
+            found = micro_batches(
                 self.stream, consumed, settings.global_batch_size, settings.micro_batch_size, self._device
             )
+            return self._work.waiting("data", found)
 
         single = len(self.chunks) == 1
         results = get_forward_backward_func()(

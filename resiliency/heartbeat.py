@@ -32,6 +32,8 @@ from .steprecord import Recorder, encode, path_of
 _NVRX_SOCKET: Final = "FT_RANK_MONITOR_IPC_SOCKET"
 _FEED_S: Final = 1.0
 _STEP: Final = b"step"
+_KINDS: Final = 32  # sections whose time is added up; a program that makes up more has them as one
+_OTHERS: Final = b"others"
 
 
 class Feed:
@@ -134,6 +136,7 @@ class Heartbeat:
         self._carry = 0.0  # seconds of the current pass before a section within it
         self._waited = 0.0  # seconds of the current step spent in collectives
         self._first = True  # no step was passed yet
+        self._spent: dict[bytes, float] | None = None  # seconds by section, once somebody asks
         self._collective = _Collective(self)
         if record is not None:
             record.section, record.entered, record.beat = self._section, self._entered, self._entered
@@ -184,6 +187,8 @@ class Heartbeat:
         """
         record = self._record
         if record is None:
+            if self._spent is not None:
+                self._enter(_STEP)
             return
         try:
             # Only plain numbers: turning an array of a device into one would wait for the device.
@@ -206,6 +211,31 @@ class Heartbeat:
         """Mark a collective, or any other wait for ranks that must take part. Nests."""
         return self._collective
 
+    def account(self) -> None:
+        """From now on add up how long the program is in each section: :meth:`spent` tells it."""
+        if self._spent is None:
+            self._spent, self._entered = {}, self._now()
+
+    def waited(self, section: str, seconds: float) -> None:
+        """So many seconds of the section that the program is in went into waiting for something else.
+
+        Only for :meth:`spent`: to a watcher the program is where it was.
+        """
+        spent = self._spent
+        if spent is not None:
+            self._add(encode(section), seconds)
+            spent[self._section] = spent.get(self._section, 0.0) - seconds
+
+    def spent(self) -> dict[str, float]:
+        """Seconds by section since :meth:`account`, with those of the section that the program is in."""
+        spent = self._spent
+        if spent is None:
+            return {}
+        found = {name.decode("utf-8", "replace"): max(0.0, seconds) for name, seconds in spent.items()}
+        here = self._section.decode("utf-8", "replace")
+        found[here] = max(0.0, spent.get(self._section, 0.0) + self._now() - self._entered)
+        return found
+
     def close(self) -> None:
         """The program is done: nothing more is expected of this rank."""
         if self._record is None:
@@ -222,6 +252,8 @@ class Heartbeat:
         """Leave the current section, go into this one: that is a beat."""
         now = self._now()
         record = self._record
+        if self._spent is not None:
+            self._add(self._section, now - self._entered)
         if record is None:
             self._section, self._entered, self._carry = section, now, carry
             return
@@ -238,6 +270,13 @@ class Heartbeat:
         record.section, record.entered, record.beat = section, now, now
         record.beats += 1
         self._write()
+
+    def _add(self, section: bytes, seconds: float) -> None:
+        spent = self._spent
+        if spent is not None:
+            if section not in spent and len(spent) >= _KINDS:
+                section = _OTHERS
+            spent[section] = spent.get(section, 0.0) + seconds
 
     def _write(self) -> None:
         try:

@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from . import contract
 from .edges import Clock, SystemClock
 from .errors import StorageError
 from .heartbeat import Heartbeat
 from .journal import JournalWriter
+
+_T = TypeVar("_T")
 
 
 def _plain(value: Any) -> Any:
@@ -58,6 +61,8 @@ class Workload:
         self.attempt = os.environ.get(contract.ENV_ATTEMPT)
         self._stop = os.fspath(stop_file) if stop_file else None
         self._journal = journal if rank == 0 else None
+        if self._journal is not None:
+            self.heartbeat.account()
         self._clock = clock or SystemClock()
         self._interval = interval_s
         self._last_time = self._clock.mono()
@@ -142,10 +147,31 @@ class Workload:
         """``with work.collective():`` here the rank waits for others. Tells who is missing; nests."""
         return self.heartbeat.collective()
 
-    def timing(self, phases: Mapping[str, float], step: int | None = None) -> None:
-        """What a start was spent on, in seconds: imports, groups, model, data, load, first_step."""
+    def waited(self, section: str, seconds: float) -> None:
+        """So many seconds of this section went into waiting, for ``data`` say; told with the progress."""
+        self.heartbeat.waited(section, seconds)
+
+    def waiting(self, section: str, items: Iterable[_T]) -> Iterator[_T]:
+        """The items; the time each takes to come is told as :meth:`waited`."""
+        clock, source = time.perf_counter, iter(items)
+        while True:
+            began = clock()
+            try:
+                item = next(source)
+            except StopIteration:
+                return
+            finally:
+                self.heartbeat.waited(section, clock() - began)
+            yield item
+
+    def timing(self, phases: Mapping[str, float], step: int | None = None, **facts: float) -> None:
+        """What a start was spent on, in seconds: imports, groups, model, data, load, first_step.
+
+        ``facts``: what the program states of itself: ``flops_per_token`` (forward and backward),
+        ``peak_flops`` of a GPU at its precision, ``gpus``.
+        """
         rounded = {name: round(seconds, 4) for name, seconds in phases.items()}
-        self.event("workload.timing", sync=False, phases=rounded, step=step)
+        self.event("workload.timing", sync=False, phases=rounded, step=step, **facts)
 
     def _write(self, now: float, elapsed: float) -> None:
         if self._journal is None or self._pending is None:
@@ -153,6 +179,8 @@ class Workload:
         pending, self._pending = self._pending, None
         done = pending["step"] - (self._last_step or 0)
         pending["steps_per_s"] = round(done / elapsed, 4) if elapsed > 0 else None
+        spent = self.heartbeat.spent()
+        pending["spent"] = {name: round(seconds, 3) for name, seconds in spent.items()}
         try:
             self._journal.append("progress", _plain(pending))
         except StorageError as error:

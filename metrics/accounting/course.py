@@ -53,7 +53,7 @@ def points(words: Iterable[Word | None], start: Point | None, until: int | None)
 def lay(course: Sequence[Point], stalls: Sequence[Stall]) -> list[Part]:
     """The parts between the first and the last point: they follow one another without gap."""
     parts: list[Part] = []
-    own = any(point.spent.get("step") for point in course)
+    own = any("step" in point.spent for point in course)
     for p, q in pairwise(course):
         parts += _stretch(p, q, list(_interruptions(p, q, stalls, own)))
     return parts
@@ -68,7 +68,7 @@ def _interruptions(p: Point, q: Point, stalls: Sequence[Stall], own: bool) -> It
     if not own:
         return  # it never reports a step: its sections are its work
     totals: dict[str, int] = {}
-    begun = bool(p.spent.get("step"))
+    begun = "step" in p.spent
     for section, spent in q.spent.items():
         kind = STALLS.get(section)
         if section in STARTING and (section not in STALLS or not begun):

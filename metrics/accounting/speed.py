@@ -118,7 +118,7 @@ def _take(pairs: Iterator[tuple[_Told, _Told]], found: Speed) -> None:
     for (before, was), (after, is_) in pairs:
         steps = after.step - before.step
         seconds = (after.at - before.at) / 1000
-        if before.spent.get("step") and after.spent.get("step"):
+        if "step" in before.spent and "step" in after.spent:
             seconds = (after.spent["step"] - before.spent["step"]) / 1000
             found.waits = found.waits or "data" in after.spent
         if steps > 0 and seconds > 0:

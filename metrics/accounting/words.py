@@ -46,7 +46,7 @@ class Word:
     @property
     def starting(self) -> bool:
         """Said before the first step, so that it is no sign of steps being done."""
-        return self.section in STARTING and not self.spent.get("step")
+        return self.section in STARTING and "step" not in self.spent
 
 
 class Words(Protocol):

@@ -148,6 +148,32 @@ def test_done_is_the_last_word(tmp_path: Path, heart: Heartbeat) -> None:
     assert (seen(tmp_path).section, seen(tmp_path).step) == ("done", 9)
 
 
+@pytest.mark.parametrize("recorded", [True, False])
+def test_time_is_added_up_by_section_once_somebody_asks(
+    tmp_path: Path, heart: Heartbeat, time_: Time, recorded: bool
+) -> None:
+    heart = heart if recorded else Heartbeat(None, now=time_)
+    time_.passes(100.0)
+    assert heart.spent() == {}
+    heart.account()
+    time_.passes(2.0)
+    heart.section("compile", 0)
+    time_.passes(5.0)
+    for step in range(1, 4):
+        heart.step(step)
+        time_.passes(1.0)
+        heart.waited("data", 0.25)
+        with heart.section("checkpoint"):
+            time_.passes(0.5)
+    time_.passes(0.125)
+    assert heart.spent() == {"setup": 2.0, "compile": 5.0, "step": 2.375, "data": 0.75, "checkpoint": 1.5}
+    for n in range(100):
+        heart.section(f"made up {n}")
+        time_.passes(1.0)
+    found = heart.spent()
+    assert len(found) <= 34 and sum(found.values()) == pytest.approx(111.625)
+
+
 def test_without_a_place_for_records_all_is_a_no_op(tmp_path: Path) -> None:
     heart = Heartbeat.from_env({})
     heart.step(1, loss=1.0)

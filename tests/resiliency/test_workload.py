@@ -13,6 +13,7 @@ import pytest
 from resiliency import contract
 from resiliency.errors import StorageError
 from resiliency.events import Event
+from resiliency.heartbeat import Heartbeat
 from resiliency.journal import JournalWriter, read_run
 from resiliency.steprecord import read
 from resiliency.workload import Workload
@@ -49,6 +50,30 @@ def test_outside_an_allocation_everything_is_a_quiet_no_op(tmp_path: Path) -> No
     assert not workload.should_stop()
     workload.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_progress_says_what_the_process_spent_its_time_on(tmp_path: Path) -> None:
+    clock = StandingClock(100.0)
+    work = listening(tmp_path, clock, heartbeat=Heartbeat(None, now=clock.mono))
+    work.report(step=0, section="load")
+    clock.now += 3.0
+    work.report(step=1)
+    clock.now += 12.0
+    work.waited("data", 2.0)
+    assert list(work.waiting("data", iter("ab"))) == ["a", "b"]
+    work.report(step=2)
+    [word] = told(tmp_path)
+    spent = word.data["spent"]
+    assert (word.data["step"], spent["load"]) == (2, 3.0)
+    assert spent["data"] == pytest.approx(2.0, abs=0.1)
+    assert spent["step"] + spent["data"] == pytest.approx(12.0, abs=0.01)
+
+
+def test_a_program_states_its_work_with_its_start(tmp_path: Path) -> None:
+    work = listening(tmp_path)
+    work.timing({"imports": 1.23456}, 1, flops_per_token=6e9, gpus=8)
+    [event] = told(tmp_path)
+    assert event.data == {"phases": {"imports": 1.2346}, "step": 1, "flops_per_token": 6e9, "gpus": 8}
 
 
 def test_the_environment_says_who_is_speaking(tmp_path: Path) -> None:
