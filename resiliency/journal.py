@@ -188,8 +188,9 @@ class Chunk:
     torn_tail: bool = False
 
 
-def read_file(path: Path, offset: int = 0, *, max_bytes: int | None = None) -> Chunk:
-    """Read events of one file from ``offset`` (bytes, at a line start).
+def read_raw(path: Path, offset: int = 0, *, max_bytes: int | None = None) -> tuple[bytes, bool]:
+    """Whole lines of one file from ``offset`` (bytes, at a line start), at least one where there is one;
+    and whether something unfinished follows (not asked for when ``max_bytes`` limits the look).
 
     Raises StorageError only when the file cannot be read at all.
     """
@@ -202,9 +203,18 @@ def read_file(path: Path, offset: int = 0, *, max_bytes: int | None = None) -> C
     except OSError as error:
         raise storage_error(error, path, "read journal") from error
     end = raw.rfind(b"\n") + 1
-    chunk = Chunk(path, offset + end, torn_tail=end != len(raw) and max_bytes is None)
+    return raw[:end], end != len(raw) and max_bytes is None
+
+
+def read_file(path: Path, offset: int = 0, *, max_bytes: int | None = None) -> Chunk:
+    """Read events of one file from ``offset`` (bytes, at a line start).
+
+    Raises StorageError only when the file cannot be read at all.
+    """
+    raw, torn = read_raw(path, offset, max_bytes=max_bytes)
+    chunk = Chunk(path, offset + len(raw), torn_tail=torn)
     at = offset
-    for line in raw[:end].split(b"\n")[:-1]:
+    for line in raw.split(b"\n")[:-1]:
         if line.strip():
             try:
                 chunk.events.append(decode(line))

@@ -8,7 +8,7 @@ An *epoch* starts when a person resumes a stage; stops of an earlier epoch no lo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,16 +72,13 @@ class Stage:
 
     def link_live(self, link: Submission) -> bool:
         """Whether the link may still run: accepted and not proved over. Uncertain ones are not settled."""
-        if link.outcome != "accepted":
-            return False
-        # A requeued job has an ended row and a later, pending one: the last row speaks. Each job of
-        # the link speaks for itself: a duplicate that ended says nothing about the link's owner.
-        last = {a.job_id: a for a in self.attempts_of(link.token)}
-        jobs = {*link.job_ids, *last}
-        return any(job not in last or not last[job].ended for job in jobs)
+        return _live(link, {a.job_id: a for a in self.attempts_of(link.token)})
 
     def live_links(self) -> list[Submission]:
-        return [link for link in self.links() if self.link_live(link)]
+        last: dict[str, dict[str, Attempt]] = {}
+        for attempt in self.chain():
+            last.setdefault(attempt.token, {})[attempt.job_id] = attempt
+        return [link for link in self.links() if _live(link, last.get(link.token, {}))]
 
     def history(self) -> list[policy.PastAttempt]:
         """What counts for budgets: this epoch's ended attempts, each after its own earlier cycles.
@@ -117,6 +114,15 @@ class Stage:
         if any(s.outcome in ("intent", "uncertain") for s in self.submissions.values()):
             return "uncertain"
         return "waiting"
+
+
+def _live(link: Submission, last: Mapping[str, Attempt]) -> bool:
+    """``last``: of each job of the link its last attempt."""
+    if link.outcome != "accepted":
+        return False
+    # A requeued job has an ended row and a later, pending one: the last row speaks. Each job of
+    # the link speaks for itself: a duplicate that ended says nothing about the link's owner.
+    return any(job not in last or not last[job].ended for job in {*link.job_ids, *last})
 
 
 @dataclass

@@ -2,68 +2,106 @@
 
 Progress is nearly all of a journal, and the fold keeps only maxima of it (``resiliency.folding``),
 so the fold of facts and heads equals the fold of everything; ``tests/metrics/test_ingest.py``
-proves it.
+proves it. Only attempts that are spoken of are held here; the others stay in the ledger.
 """
 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from resiliency.events import Event
 from resiliency.folding import step_of
 
+from .lines import ATTEMPT, CYCLE, SEQ, STAGE, TS, WRITER, EventRow
+
 _Order = tuple[int, float, str, int]  # step, then Event.order
+_NONE: _Order = (-1, 0.0, "", 0)  # before any other
+
+
+@dataclass
+class _Best:
+    """The heads of one attempt."""
+
+    ts: _Order = _NONE
+    step: _Order = _NONE
+    loss: _Order = _NONE
+    tokens: _Order = _NONE
+    cycles: dict[int, _Order] = field(default_factory=dict)
+
+    def named(self) -> Iterator[tuple[str, _Order]]:
+        for name in ("ts", "step", "loss", "tokens"):
+            if getattr(self, name) is not _NONE:
+                yield name, getattr(self, name)
+        for cycle, order in self.cycles.items():
+            yield f"step {cycle}", order
+
+    def put(self, what: str, order: _Order) -> None:
+        if what.startswith("step "):
+            self.cycles[int(what[5:])] = order
+        else:
+            setattr(self, what, order)
 
 
 class Heads:
-    """The heads of one run: ``(stage, attempt, what)`` → the event that counts."""
+    """The heads of one run's attempts: ``(stage, attempt, what)`` → the event that counts."""
 
-    def __init__(self) -> None:
-        self._best: dict[tuple[str, str, str], _Order] = {}
-        self._dirty = False
+    def __init__(self, connection: sqlite3.Connection, run_id: str) -> None:
+        self._connection = connection
+        self._run_id = run_id
+        self._best: dict[tuple[str | None, str | None], _Best] = {}
 
-    def see(self, event: Event) -> None:
+    def see(self, row: EventRow, data: Mapping[str, Any]) -> None:
         """Take one progress event into account."""
-        where = (event.stage or "", event.attempt or "")
-        self._offer((*where, "ts"), (0, *event.order))
+        where = (row[STAGE], row[ATTEMPT])
+        best = self._best.get(where)
+        if best is None:
+            best = self._load(where)
+        ts, writer, seq = row[TS], row[WRITER], row[SEQ]
+        order = (0, ts, writer, seq)
+        if order > best.ts:
+            best.ts = order
         try:
-            step = step_of(event.data)
+            step = step_of(data)
         except (TypeError, ValueError, OverflowError):
             return  # the fold ignores it too, but for the time of the last event
-        self._offer((*where, "step"), (step, *event.order))
-        self._offer((*where, f"step {event.cycle or 0}"), (step, *event.order))
-        for name in ("loss", "tokens"):
-            if event.data.get(name) is not None:
-                self._offer((*where, name), (step, *event.order))
+        order = (step, ts, writer, seq)
+        if order > best.step:
+            best.step = order
+        cycle = row[CYCLE] or 0
+        if order > best.cycles.get(cycle, _NONE):
+            best.cycles[cycle] = order
+        if order > best.loss and data.get("loss") is not None:
+            best.loss = order
+        if order > best.tokens and data.get("tokens") is not None:
+            best.tokens = order
 
-    def _offer(self, key: tuple[str, str, str], order: _Order) -> None:
-        known = self._best.get(key)
-        if known is None or order > known:
-            self._best[key] = order
-            self._dirty = True
-
-    def keys(self) -> set[tuple[str, int]]:
-        """``(writer, seq)`` of the events that count."""
-        return {(order[2], order[3]) for order in self._best.values()}
-
-    @classmethod
-    def load(cls, connection: sqlite3.Connection, run_id: str) -> Heads:
-        heads = cls()
-        for stage, attempt, what, step, ts, writer, seq in connection.execute(
-            "SELECT stage, attempt_id, what, step, ts, writer, seq FROM progress_head WHERE run_id = ?",
-            (run_id,),
+    def _load(self, where: tuple[str | None, str | None]) -> _Best:
+        """What the ledger knows of an attempt. No stage and an empty one are one to the fold."""
+        plain = (where[0] or "", where[1] or "")
+        known = self._best.get(plain)
+        best = self._best[where] = self._best[plain] = known or _Best()
+        if known is not None:
+            return known
+        for what, *order in self._connection.execute(
+            "SELECT what, step, ts, writer, seq FROM progress_head"
+            " WHERE run_id = ? AND stage = ? AND attempt_id = ?",
+            (self._run_id, *plain),
         ):
-            heads._best[(stage, attempt, what)] = (step, ts, writer, seq)
-        return heads
+            best.put(what, tuple(order))
+        return best
 
-    def save(self, connection: sqlite3.Connection, run_id: str) -> None:
-        if not self._dirty:
-            return
-        connection.execute("DELETE FROM progress_head WHERE run_id = ?", (run_id,))
-        rows: list[tuple[Any, ...]] = [
-            (run_id, *key, order[2], order[3], order[1], order[0])
-            for key, order in sorted(self._best.items())
+    def forget(self) -> None:
+        """Begin anew, in the ledger too."""
+        self._best.clear()
+        self._connection.execute("DELETE FROM progress_head WHERE run_id = ?", (self._run_id,))
+
+    def save(self) -> None:
+        rows = [
+            (self._run_id, stage, attempt, what, order[2], order[3], order[1], order[0])
+            for (stage, attempt), best in self._best.items()
+            if stage is not None and attempt is not None
+            for what, order in best.named()
         ]
-        connection.executemany("INSERT INTO progress_head VALUES (?,?,?,?,?,?,?,?)", rows)
-        self._dirty = False
+        self._connection.executemany("INSERT OR REPLACE INTO progress_head VALUES (?,?,?,?,?,?,?,?)", rows)

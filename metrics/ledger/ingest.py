@@ -9,27 +9,31 @@ rebuild.
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
 from resiliency import journal
 from resiliency.contract import HOME_JOURNAL, RunPaths
 from resiliency.durable import storage_error
-from resiliency.events import Event
+from resiliency.events import BadEvent, Event
+from resiliency.lines import loads
 from resiliency.state import fold
 
-from . import causes, project, schema
+from . import causes, lines, project, schema
 from .heads import Heads
+from .lines import EventRow
+from .progress import Progress
 
-_WINDOW: Final = 4 << 20  # bytes of a journal held in memory at once
+_WINDOW: Final = 128 << 10  # bytes of a journal held at once: few enough for the processor's caches
 _TAIL: Final = 512  # bytes before the offset whose checksum tells whether a file was replaced
-_JSON: Final = json.JSONEncoder(separators=(",", ":"))
-_COLUMNS: Final = "run_id, writer, seq, ts, mono, type, stage, attempt_id, cycle, node, rank, data, v"
+_AT_ONCE: Final = 40  # rows of one statement; 999 parameters are the most that old SQLite takes
+_NEW: Final = f"INSERT OR IGNORE INTO event ({lines.COLUMNS}) VALUES "
+_KEEP: Final = f"INSERT OR REPLACE INTO event ({lines.COLUMNS}) VALUES {lines.MARKS}"
 
 
 @dataclass
@@ -59,7 +63,11 @@ class _Known:
     mtime_ns: int
     tail_crc: int
     lines: int
+    problems: int
     torn_tail: bool
+
+
+_NOTHING: Final = _Known(0, 0, 0, 0, 0, 0, False)
 
 
 def unchanged(connection: sqlite3.Connection, run_dir: Path) -> IngestReport | None:
@@ -90,11 +98,10 @@ def ingest_home(connection: sqlite3.Connection, directory: Path) -> IngestReport
     """Read what is new in the journal that belongs to no run: persons' words on nodes."""
     report = IngestReport(HOME_JOURNAL)
     _Reader(connection, HOME_JOURNAL, directory, report).read()
-    tables = causes.orders(HOME_JOURNAL, _events(connection, HOME_JOURNAL, "1"))
+    tables = causes.orders(HOME_JOURNAL, map(lines.event_of, _rows(connection, HOME_JOURNAL, "1")))
     for table in ("exclusion", "readmission"):
         connection.execute(f"DELETE FROM {table} WHERE run_id = ?", (HOME_JOURNAL,))
-        for row in tables.get(table, ()):
-            _write(connection, table, row)
+        _write(connection, table, tables.get(table, ()))
     return report
 
 
@@ -105,7 +112,7 @@ def ingest(connection: sqlite3.Connection, run_dir: Path) -> IngestReport:
         return report
     reader = _Reader(connection, run_dir.name, RunPaths(run_dir).journal, report)
     reader.read()
-    events = list(stored_events(connection, run_dir.name, reader.heads))
+    events = list(stored_events(connection, run_dir.name))
     _replace(connection, run_dir, events)
     return report
 
@@ -132,7 +139,8 @@ class _Reader:
         self.run_id = run_id
         self.directory = directory
         self.report = report
-        self.heads = Heads()
+        self.heads = Heads(connection, run_id)
+        self.read_files: list[tuple[Any, ...]] = []
         self.reused_numbers = False
 
     def read(self) -> None:
@@ -146,14 +154,16 @@ class _Reader:
             for table in ("event", "progress_head", "journal_file", "journal_problem"):
                 self.connection.execute(f"DELETE FROM {table} WHERE run_id = ?", (self.run_id,))
             known = {}
-        self.heads = Heads.load(self.connection, self.run_id)
         for path in paths:
             self._file(path, known.get(path.name))
         if self.reused_numbers:
-            self.heads = Heads()
-            for event in _events(self.connection, self.run_id, "type = 'progress'"):
-                self.heads.see(event)
-        self.heads.save(self.connection, self.run_id)
+            self.heads.forget()
+            for row in _rows(self.connection, self.run_id, "type = 'progress'"):
+                self.heads.see(row, loads(row[lines.DATA]))
+        self.heads.save()
+        self.connection.executemany(
+            "INSERT OR REPLACE INTO journal_file VALUES (?,?,?,?,?,?,?,?,?)", self.read_files
+        )
 
     def _file(self, path: Path, before: _Known | None) -> None:
         size, mtime_ns = _stat(path)
@@ -161,74 +171,80 @@ class _Reader:
             self.report.torn_tails += before.torn_tail
             return
         self.report.files_read += 1
-        offset, lines = (before.offset, before.lines) if before else (0, 0)
+        before = before or _NOTHING
+        offset, count, problems, tail = before.offset, before.lines, before.problems, b""
         while True:
-            chunk = journal.read_file(path, offset, max_bytes=_WINDOW)
-            if chunk.next_offset == offset:
+            raw, _ = journal.read_raw(path, offset, max_bytes=_WINDOW)
+            if not raw:
                 break
-            self._insert(chunk.events)
-            self._problems(path, chunk.problems)
-            lines += len(chunk.events) + len(chunk.problems)
-            offset = chunk.next_offset
+            good, bad = self._lines(path, offset, raw)
+            count, problems = count + good + bad, problems + bad
+            offset, tail = offset + len(raw), (tail + raw[-_TAIL:])[-_TAIL:]
         torn = offset < size
         self.report.torn_tails += torn
-        problems = self.connection.execute(
-            "SELECT count(*) FROM journal_problem WHERE run_id = ? AND file = ?",
-            (self.run_id, path.name),
-        ).fetchone()[0]
-        self.connection.execute(
-            "INSERT OR REPLACE INTO journal_file VALUES (?,?,?,?,?,?,?,?,?)",
-            (
-                *(self.run_id, path.name, offset, size, mtime_ns, _tail_crc(path, offset)),
-                *(lines, problems, int(torn)),
-            ),
+        known = len(tail) == min(_TAIL, offset)
+        crc = zlib.crc32(tail) if known else _tail_crc(path, offset)
+        self.read_files.append(
+            (self.run_id, path.name, offset, size, mtime_ns, crc, count, problems, int(torn))
         )
 
-    def _insert(self, events: Sequence[Event]) -> None:
+    def _lines(self, path: Path, offset: int, raw: bytes) -> tuple[int, int]:
+        """Take whole lines that begin at ``offset``; how many were events, and how many were not."""
+        rows: list[EventRow] = []
+        problems: list[tuple[str, str, int, str | None]] = []
+        see, run_id = self.heads.see, self.run_id
+        for line in raw.split(b"\n"):
+            try:
+                row, data = lines.read(line, run_id)
+            except BadEvent as bad:
+                if line.strip():
+                    self.report.problems.append(f"{path} at byte {offset}: {bad}")
+                    problems.append((run_id, path.name, offset, _text(str(bad))))
+            else:
+                rows.append(row)
+                if row[lines.TYPE] == "progress":
+                    see(row, data)
+            offset += len(line) + 1
+        self._insert(rows)
+        self.connection.executemany("INSERT OR IGNORE INTO journal_problem VALUES (?,?,?,?)", problems)
+        return len(rows), len(problems)
+
+    def _insert(self, rows: Sequence[EventRow]) -> None:
         before = self.connection.total_changes
-        rows = [_row(self.run_id, event) for event in events]
-        self.connection.executemany(f"INSERT OR IGNORE INTO event VALUES ({','.join('?' * 13)})", rows)
+        whole = len(rows) - len(rows) % _AT_ONCE
+        if whole:
+            groups = (rows[n : n + _AT_ONCE] for n in range(0, whole, _AT_ONCE))
+            marks = ",".join([lines.MARKS] * _AT_ONCE)
+            self.connection.executemany(_NEW + marks, ([*chain.from_iterable(group)] for group in groups))
+        self.connection.executemany(_NEW + lines.MARKS, rows[whole:])
         new = self.connection.total_changes - before
         self.report.events += new
-        self.report.duplicates += len(events) - new
-        if new < len(events):
-            for event, row in zip(events, rows, strict=True):
-                self._settle(event, row)
-        for event in events:
-            if event.type == "progress":
-                self.heads.see(event)
+        self.report.duplicates += len(rows) - new
+        if new < len(rows):
+            for row in rows:
+                self._settle(row)
 
-    def _settle(self, event: Event, row: tuple[Any, ...]) -> None:
+    def _settle(self, row: EventRow) -> None:
         """Keep the event that every reader keeps when a sequence number was used twice."""
+        _, writer, seq = key = row[: lines.SEQ + 1]
         stored = self.connection.execute(
-            f"SELECT {_COLUMNS} FROM event WHERE run_id = ? AND writer = ? AND seq = ?", row[:3]
+            f"SELECT {lines.COLUMNS} FROM event WHERE run_id = ? AND writer = ? AND seq = ?", key
         ).fetchone()
         if stored == row:
             return
-        self.report.problems.append(
-            f"{self.directory}: writer {event.writer} used number {event.seq} for two events"
-        )
+        self.report.problems.append(f"{self.directory}: writer {writer} used number {seq} for two events")
         self.reused_numbers = True
-        mine, theirs = _event(row), _event(stored)
-        if journal.prefer(mine, theirs) is mine:
-            self.connection.execute(f"INSERT OR REPLACE INTO event VALUES ({','.join('?' * 13)})", row)
-
-    def _problems(self, path: Path, problems: Iterable[journal.Problem]) -> None:
-        for problem in problems:
-            self.report.problems.append(f"{path} at byte {problem.offset}: {problem.reason}")
-            self.connection.execute(
-                "INSERT OR IGNORE INTO journal_problem VALUES (?,?,?,?)",
-                (self.run_id, path.name, problem.offset, _text(problem.reason)),
-            )
+        if lines.prefer(row, stored) is row:
+            self.connection.execute(_KEEP, row)
 
 
 def _known(connection: sqlite3.Connection, run_id: str) -> dict[str, _Known]:
     rows = connection.execute(
-        'SELECT file, "offset", size, mtime_ns, tail_crc, lines, torn_tail FROM journal_file'
+        'SELECT file, "offset", size, mtime_ns, tail_crc, lines, problems, torn_tail FROM journal_file'
         " WHERE run_id = ?",
         (run_id,),
     )
-    return {row[0]: _Known(row[1], row[2], row[3], row[4], row[5], bool(row[6])) for row in rows}
+    return {row[0]: _Known(row[1], row[2], row[3], row[4], row[5], row[6], bool(row[7])) for row in rows}
 
 
 def _stat(path: Path) -> tuple[int, int]:
@@ -265,54 +281,36 @@ def _text(value: str | None) -> str | None:
     return value.encode("utf-8", "backslashreplace").decode()
 
 
-def _row(run_id: str, event: Event) -> tuple[Any, ...]:
-    return (
-        *(run_id, event.writer, event.seq, event.ts, event.mono, event.type, event.stage),
-        *(event.attempt, event.cycle, event.node, event.rank, _JSON.encode(event.data), event.v),
-    )
+def _rows(connection: sqlite3.Connection, run_id: str, where: str) -> Iterator[EventRow]:
+    return connection.execute(f"SELECT {lines.COLUMNS} FROM event WHERE run_id = ? AND {where}", (run_id,))
 
 
-def _event(row: Sequence[Any]) -> Event:
-    run, writer, seq, ts, mono, type_, stage, attempt, cycle, node, rank, data, v = row
-    payload = json.loads(data)
-    return Event(type_, run, writer, seq, ts, mono, stage, attempt, cycle, node, rank, payload, v)
-
-
-def _events(
-    connection: sqlite3.Connection, run_id: str, where: str, values: Sequence[Any] = ()
-) -> Iterator[Event]:
-    for row in connection.execute(
-        f"SELECT {_COLUMNS} FROM event WHERE run_id = ? AND {where}", (run_id, *values)
-    ):
-        yield _event(row)
-
-
-def stored_events(connection: sqlite3.Connection, run_id: str, heads: Heads) -> Iterator[Event]:
+def stored_events(connection: sqlite3.Connection, run_id: str) -> Iterator[Event]:
     """The events that a fold of the run needs: all facts, and the progress that can matter."""
-    yield from _events(connection, run_id, "type <> 'progress'")
-    for writer, seq in sorted(heads.keys()):
-        yield from _events(connection, run_id, "writer = ? AND seq = ?", (writer, seq))
+    yield from map(lines.event_of, _rows(connection, run_id, "type <> 'progress'"))
+    heads = "SELECT DISTINCT writer, seq FROM progress_head WHERE run_id = event.run_id"
+    yield from map(lines.event_of, _rows(connection, run_id, f"(writer, seq) IN ({heads})"))
 
 
 def _replace(connection: sqlite3.Connection, run_dir: Path, events: Sequence[Event]) -> None:
     """Make the run's rows anew from its events."""
-    tables = project.rows(run_dir, events, fold(events))
+    words = Progress(connection, run_dir.name)
+    tables = project.rows(run_dir, events, fold(events), words)
     run_id = run_dir.name
     for table in schema.DERIVED:
         connection.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))
     for table in ("run", *reversed(schema.DERIVED)):
-        for row in tables.get(table, ()):
-            update = ""
-            if table == "run":
-                update = " ON CONFLICT (run_id) DO UPDATE SET " + ", ".join(
-                    f"{name} = excluded.{name}" for name in row
-                )
-            _write(connection, table, row, update)
+        _write(connection, table, tables.get(table, ()))
 
 
-def _write(connection: sqlite3.Connection, table: str, row: Mapping[str, Any], update: str = "") -> None:
-    names, marks = ", ".join(row), ", ".join("?" * len(row))
-    connection.execute(
-        f"INSERT INTO {table} ({names}) VALUES ({marks}){update}",
-        [_text(v) if isinstance(v, str) else v for v in row.values()],
+def _write(connection: sqlite3.Connection, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Add rows, all with the columns of the first."""
+    if not rows:
+        return
+    names = list(rows[0])
+    update = ", ".join(f"{name} = excluded.{name}" for name in names)
+    connection.executemany(
+        f"INSERT INTO {table} ({', '.join(names)}) VALUES ({','.join('?' * len(names))})"
+        + (f" ON CONFLICT (run_id) DO UPDATE SET {update}" if table == "run" else ""),
+        ([_text(v) if type(v) is str else v for v in row.values()] for row in rows),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
@@ -66,7 +67,7 @@ def make_run(home: Path, run_id: str = RUN, *, steps: int = 5) -> Path:
 
 
 def tables(path: Path) -> list[str]:
-    with sqlite3.connect(path) as connection:
+    with contextlib.closing(sqlite3.connect(path)) as connection:
         found = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
         return sorted(row[0] for row in found if not row[0].startswith("sqlite_"))
 
@@ -74,7 +75,7 @@ def tables(path: Path) -> list[str]:
 def dump(ledger: Ledger | Path) -> dict[str, list[tuple[Any, ...]]]:
     """Every row of every table, in a fixed order."""
     path = ledger if isinstance(ledger, Path) else ledger.path
-    with sqlite3.connect(path) as connection:
+    with contextlib.closing(sqlite3.connect(path)) as connection:
         return {
             name: sorted(connection.execute(f"SELECT * FROM {name}").fetchall(), key=repr)
             for name in tables(path)

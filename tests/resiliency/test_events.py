@@ -76,9 +76,9 @@ def test_any_bytes_give_an_event_or_bad_event(raw: bytes) -> None:
         decode(raw)
 
 
-def sealed(body: str) -> bytes:
+def sealed(body: str | bytes) -> bytes:
     """A line whose checksum is right, whatever it says."""
-    raw = body.encode()
+    raw = body.encode() if isinstance(body, str) else body
     return raw + b',"crc":"%08x"}' % zlib.crc32(raw)
 
 
@@ -102,10 +102,11 @@ GOOD = '{"type":"x","run":"r","writer":"w","seq":1,"ts":1.0'
         GOOD + ',"node":{}',
         GOOD + ',"rank":"0"',
         GOOD + ',"cycle":1.5',
+        GOOD + ',"v":99999999999999999999',
         GOOD + ',"stage":"\\ud800"',
         GOOD + ',"data":' + "[" * 100_000,
     ],
-    ids=range(16),
+    ids=range(17),
 )
 def test_an_intact_line_that_makes_no_sense_is_bad_too(body: str) -> None:
     with pytest.raises(BadEvent):
