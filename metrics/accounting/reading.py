@@ -155,6 +155,24 @@ class Reading:
             found.setdefault(category, {})[kind] = (seconds, node_seconds)
         return found
 
+    def saves(self) -> list[tuple[float | None, float | None]]:
+        """(seconds that steps waited, seconds until it counted) of each checkpoint; None: not told."""
+        rows = self.ledger.rows(
+            "SELECT k.stall_s, k.seconds FROM run r CROSS JOIN checkpoint k ON k.run_id = r.run_id"
+            f" WHERE {self.where}{self._of_stage('k')}{self._within('k.at')} ORDER BY k.at, k.writer, k.seq",
+            self.values,
+        )
+        return [(_number(row[0]), _number(row[1])) for row in rows]
+
+    def largest(self) -> int:
+        """Nodes of the largest allocation; 0: none is known."""
+        row = self.ledger.rows(
+            "SELECT max(a.node_count) FROM run r CROSS JOIN attempt a ON a.run_id = r.run_id"
+            f" WHERE {self.where}{self._of_stage('a')}",
+            self.values,
+        )[0]
+        return row[0] or 0
+
     def nodes(self) -> Iterator[tuple[Key, str, int, str | None]]:
         """(attempt, node, track, switch) of every node of the scope's attempts."""
         rows = self.ledger.rows(
@@ -164,6 +182,10 @@ class Reading:
             self.values,
         )
         return (((row[0], row[1], row[2]), row[3], row[4], row[5]) for row in rows)
+
+
+def _number(value: Any) -> float | None:
+    return value if isinstance(value, float) else None  # text stands for what is no number
 
 
 def _failure(row: Any) -> Failure:

@@ -321,6 +321,7 @@ def _checkpoint(tables: dict[str, list[Row]], run_id: str, event: Event) -> None
             "at": event.ts,
             "bytes": whole(data.get("bytes")),
             "seconds": number(data.get("seconds")),
+            "stall_s": number(data.get("stall_s")),
             "quarantined_at": None,
             "quarantine_reason": None,
         }

@@ -29,6 +29,7 @@ COLUMNS: Final = (
     ("stage", "gpus_per_node INTEGER"),
     ("attempt_node", "track INTEGER"),
     ("attempt_node", "switch TEXT"),
+    ("checkpoint", "stall_s REAL"),
     ("cycle", "base_step INTEGER"),
     ("cycle", "lost_steps INTEGER"),
     ("cycle", "lost_seconds REAL"),
