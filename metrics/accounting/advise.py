@@ -1,7 +1,7 @@
 """Advice from a scope's own data: how often to save, spares to hold, the cause to fix first. Reads only.
 
 The arithmetic is ``metrics.stats.advice``; here its arguments are taken from the ledger, and what cannot be
-taken is said. ``tests/metrics/accounting/test_advise.py``.
+taken is said. ``tests/metrics/accounting/test_nodes.py``.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from .summary import summarise
 from .values import Scope, Summary
 
 _STEPS: Final = ("productive", "recomputing", "provisional", "lost")
+_BACK: Final = ("recovery", "start")
 #: Taken for the time that a node is away where no exclusion tells: what an order lasts by default.
 _AWAY_HOURS: Final = 7 * 24.0
 
@@ -50,7 +51,7 @@ def advise(ledger: Ledger, scope: Scope | None = None, summary: Summary | None =
     summary = summary or summarise(ledger, scope)
     notes: list[str] = []
     reading = Reading(ledger, scope)
-    interval = _interval(summary, _saves(reading), notes)
+    interval = _interval(summary, _saves(reading), reading.starts(), notes)
     spares = _spares(reading, summary, notes)
     costs = [
         advice.CauseCost(
@@ -76,7 +77,8 @@ def _saves(reading: Reading) -> Saves:
     return Saves(len(rows), fmean(stalls) if stalls else None, fmean(extra) if extra else None)
 
 
-def _interval(summary: Summary, saves: Saves, notes: list[str]) -> advice.IntervalAdvice | None:
+def _interval(summary: Summary, saves: Saves, starts: int, notes: list[str]) -> advice.IntervalAdvice | None:
+    """``starts``: how often ranks were started. A failure costs its recovery and one start more."""
     wall = {part.kind: part.seconds for part in summary.waterfall}
     steps = sum(wall.get(kind, 0.0) for kind in _STEPS)
     mtbf = summary.figure("mtbf_hours")
@@ -89,8 +91,8 @@ def _interval(summary: Summary, saves: Saves, notes: list[str]) -> advice.Interv
     if missing or mtbf is None or mtbf.value is None or saves.stall_s is None:
         notes.append(f"checkpoint interval: {'; '.join(missing)}")
         return None
-    away = sum(seconds for kind, seconds in wall.items() if KINDS[kind].group in ("start", "recovery"))
-    back = away / max(1, mtbf.n or 0)
+    group = {name: sum(s for kind, s in wall.items() if KINDS[kind].group == name) for name in _BACK}
+    back = group["recovery"] / max(1, mtbf.n or 0) + group["start"] / max(1, starts)
     return advice.checkpoint_interval(
         steps / saves.count,
         saves.stall_s,

@@ -164,6 +164,15 @@ class Reading:
         )
         return [(_number(row[0]), _number(row[1])) for row in rows]
 
+    def starts(self) -> int:
+        """How often ranks were started."""
+        row = self.ledger.rows(
+            "SELECT count(*) FROM run r CROSS JOIN cycle c ON c.run_id = r.run_id"
+            f" WHERE {self.where}{self._of_stage('c')}{self._within('c.started_at')}",
+            self.values,
+        )[0]
+        return int(row[0])
+
     def largest(self) -> int:
         """Nodes of the largest allocation; 0: none is known."""
         row = self.ledger.rows(
