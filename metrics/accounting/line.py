@@ -6,7 +6,6 @@ end moves back to it. ``tests/metrics/accounting/test_tiling.py``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 
@@ -61,8 +60,3 @@ class Line:
             self.spans[-1] = replace(last, end=span.end)
         else:
             self.spans.append(span)
-
-
-def total(spans: Sequence[Span], kind: str | None = None) -> int:
-    """Milliseconds of a kind, or of all; what is open counts nothing."""
-    return sum(span.ms for span in spans if kind in (None, span.kind))

@@ -40,32 +40,75 @@ class Outage:
     tried: bool
 
 
-def outage(tiled: Sequence[Tiled], attempt: str, cycle: int) -> Outage:
-    """Of the end of a cycle of an attempt among a stage's, in chain order."""
-    place = next(n for n, one in enumerate(tiled) if one.attempt.id == attempt)
-    mine = tiled[place]
-    own = next((c for c in mine.cycles if c.facts.number == cycle), None)
-    later = [(mine, c) for c in mine.cycles if c.facts.number > cycle]
-    later += [(one, c) for one in tiled[place + 1 :] for c in one.cycles]
-    before = [c for one in tiled[:place] for c in one.cycles]
-    before += [c for c in mine.cycles if c.facts.number <= cycle]
-    high = max((c.facts.reached or 0 for c in before if c.base is not None), default=0)
-    onset, detected, decided = _noticed(mine, own)
-    runs = [c.facts.run for _, c in later if c.facts.run is not None]
-    bases = [c.base for _, c in later if c.base is not None]
-    steps, took = mine.lost(own) if own is not None else (0, 0)
-    return Outage(
-        own.facts.reached if own is not None else None,
-        next(iter(bases), None),
-        onset,
-        detected,
-        decided,
-        next(iter(runs), None),
-        _past(later, high + 1) if own is not None else None,
-        steps,
-        took,
-        bool(later),
-    )
+class Outages:
+    """Of a stage: what follows from all its cycles, found once, so that a long chain takes linear time."""
+
+    def __init__(self, tiled: Sequence[Tiled]) -> None:
+        self._attempts = {one.attempt.id: one for one in tiled}
+        self._order = [(one, cycle) for one in tiled for cycle in one.cycles]
+        self._places = {(one.attempt.id, c.facts.number): n for n, (one, c) in enumerate(self._order)}
+        self._ends: dict[str, int] = {}  # attempt → place after its last cycle
+        place = 0
+        for one in tiled:
+            place += len(one.cycles)
+            self._ends[one.attempt.id] = place
+        self._highs: list[int] = []  # reached up to and with each cycle
+        high = 0
+        for _, cycle in self._order:
+            high = max(high, (cycle.facts.reached or 0) if cycle.base is not None else 0)
+            self._highs.append(high)
+        self._following()
+
+    def _following(self) -> None:
+        """At or after each place: ranks that ran, a step gone on from, a cycle with new steps."""
+        run: int | None = None
+        base: int | None = None
+        further: int | None = None
+        self._runs: list[int | None] = [None]
+        self._bases: list[int | None] = [None]
+        self._further: list[int | None] = [None]
+        for place in range(len(self._order) - 1, -1, -1):
+            _, cycle = self._order[place]
+            run = cycle.facts.run if cycle.facts.run is not None else run
+            base = cycle.base if cycle.base is not None else base
+            before = self._highs[place - 1] if place else 0
+            if cycle.training is not None and cycle.training.step > before:
+                further = place
+            self._runs.append(run)
+            self._bases.append(base)
+            self._further.append(further)
+        for found in (self._runs, self._bases, self._further):
+            found.reverse()
+
+    def of(self, attempt: str, cycle: int) -> Outage:
+        """Of the end of a cycle; one that never was stands for the end of the attempt."""
+        mine = self._attempts[attempt]
+        place = self._places.get((attempt, cycle))
+        own = self._order[place][1] if place is not None else None
+        after = self._ends[attempt] if place is None else place + 1
+        onset, detected, decided = _noticed(mine, own)
+        steps, took = mine.lost(own) if own is not None else (0, 0)
+        return Outage(
+            own.facts.reached if own is not None else None,
+            self._bases[after],
+            onset,
+            detected,
+            decided,
+            self._runs[after],
+            self._progress(after),
+            steps,
+            took,
+            after < len(self._order),
+        )
+
+    def _progress(self, after: int) -> int | None:
+        """When the first step was done, from a place on, that had not been done before it."""
+        place = self._further[after]
+        training = self._order[place][1].training if place is not None else None
+        if training is None:
+            return None
+        step = (self._highs[after - 1] if after else 0) + 1
+        return training.begin if step <= training.base else time_of(training.parts, step)
 
 
 def _noticed(mine: Tiled, own: Cycle | None) -> tuple[int | None, int | None, int | None]:
@@ -82,13 +125,3 @@ def _noticed(mine: Tiled, own: Cycle | None) -> tuple[int | None, int | None, in
     if onset is not None and detected is not None:
         onset = min(onset, detected)
     return onset, detected, attempt.decided if decided is None else decided
-
-
-def _past(later: Sequence[tuple[Tiled, Cycle]], step: int) -> int | None:
-    """When a step was first done in these cycles."""
-    for _, cycle in later:
-        training = cycle.training
-        if training is None or training.step < step:
-            continue
-        return training.begin if step <= training.base else time_of(training.parts, step)
-    return None

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from .facts import AttemptFacts, CycleFacts
-from .line import total
 from .steps import Bounds, Reach, bounds
 from .timeline import Around, Cycle, timeline
 from .tracks import Track, tracks
@@ -39,8 +39,19 @@ class Tiled:
         """Steps of the cycle that were thrown away, and the milliseconds they took."""
         reach = Reach(cycle.base, cycle.facts.reached, cycle.facts.saved)
         steps = cycle.bound.lost_steps(reach) if cycle.training is not None else 0
-        spans = [span for span in self.tracks[0].spans if span.cycle == cycle.facts.number]
-        return steps, total(spans, "lost")
+        return steps, self._lost_ms.get(cycle.facts.number, 0)
+
+    @cached_property
+    def by_number(self) -> dict[int, Cycle]:
+        return {cycle.facts.number: cycle for cycle in self.cycles}
+
+    @cached_property
+    def _lost_ms(self) -> dict[int | None, int]:
+        found: dict[int | None, int] = {}
+        for span in self.tracks[0].spans:
+            if span.kind == "lost":
+                found[span.cycle] = found.get(span.cycle, 0) + span.ms
+        return found
 
 
 def tile(stage: StageFacts, words: Words, now: int | None = None) -> list[Tiled]:

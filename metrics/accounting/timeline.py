@@ -98,10 +98,9 @@ class _Walk:
         if attempt.preflight is not None:
             line.to("launching", attempt.preflight[0])
             line.to("preflight", attempt.preflight[1])
-        for place, cycle in enumerate(self.cycles):
-            if cycle.began is not None:
-                last = all(later.began is None for later in self.cycles[place + 1 :])
-                self._cycle(cycle, last)
+        begun = [cycle for cycle in self.cycles if cycle.began is not None]
+        for cycle in begun:
+            self._cycle(cycle, cycle is begun[-1])
         if attempt.drained is not None:
             mark = self._drained(attempt.drained)
             line.back_to(mark)

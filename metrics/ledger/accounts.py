@@ -35,6 +35,7 @@ class Accounts:
         completed, terminal = stage.completed is not None, stage.terminal
         self._tiled = tile(StageFacts(facts, completed, terminal), words)
         self._of: dict[str, Tiled] = {one.attempt.id: one for one in self._tiled}
+        self._outages = outages.Outages(self._tiled)
 
     def intervals(self, key: Row) -> Iterator[Row]:
         """Of one attempt (``key``), a row per track and span."""
@@ -60,7 +61,7 @@ class Accounts:
     def cycle(self, attempt: str, number: int) -> Row:
         """What a row of ``cycle`` says of its steps."""
         mine = self._of[attempt]
-        found = next((c for c in mine.cycles if c.facts.number == number), None)
+        found = mine.by_number.get(number)
         if found is None:
             return {"base_step": None, "lost_steps": None, "lost_seconds": None}
         steps, took = mine.lost(found)
@@ -72,7 +73,7 @@ class Accounts:
             category = verdict["category"]
             if category in outages.PLANNED:
                 continue
-            cost = outages.outage(self._tiled, verdict["attempt_id"], verdict["cycle"])
+            cost = self._outages.of(verdict["attempt_id"], verdict["cycle"])
             yield {
                 **{name: verdict[name] for name in ("run_id", "stage", "attempt_id", "cycle")},
                 "category": category,
