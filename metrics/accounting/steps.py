@@ -49,9 +49,9 @@ class Bounds:
         return min(limits, default=None)
 
     def cuts(self) -> frozenset[int]:
-        """Steps after which the answer may change."""
-        found = {self.high, self.saved}
-        return frozenset(found if self.keep is None else {*found, self.keep})
+        """Steps after which the answer is another one."""
+        found = {self.high, self.saved, self.saved if self.keep is None else self.keep}
+        return frozenset(step for step in found if self.kind(step) != self.kind(step + 1))
 
     def lost_steps(self, reach: Reach) -> int:
         """How many of a cycle's steps were thrown away."""

@@ -26,9 +26,14 @@ class Track:
 
 def tracks(attempt: AttemptFacts, spans: Sequence[Span], begins: Mapping[int, int]) -> tuple[Track, ...]:
     """Track 0 first, the others by their first node. ``begins``: cycle → when its nodes were chosen."""
+    chosen = [cycle for cycle in attempt.cycles if cycle.number in begins]
+    windows: list[tuple[int, CycleFacts | None]] = [(-LIMIT_MS, None)]
+    windows += [(begins[cycle.number], cycle) for cycle in chosen]
     alike: dict[tuple[_Away, ...], list[str]] = {(): []}
     for node in sorted(attempt.nodes):
-        alike.setdefault(tuple(_away(attempt, node, begins)), []).append(node)
+        lost = attempt.lost.get(node)
+        plain = lost is None and all(not cycle.nodes or node in cycle.nodes for cycle in chosen)
+        alike.setdefault(() if plain else tuple(_away(node, lost, windows)), []).append(node)
     return tuple(Track(tuple(nodes), tuple(_laid_over(spans, away))) for away, nodes in alike.items())
 
 
@@ -42,9 +47,8 @@ def _role(cycle: CycleFacts | None, node: str, gone: bool) -> str:
     return "idle_spare" if node in cycle.spares else "down"
 
 
-def _away(attempt: AttemptFacts, node: str, begins: Mapping[int, int]) -> list[_Away]:
-    """When the node did something else than the attempt, in order."""
-    lost = attempt.lost.get(node)
+def _away(node: str, lost: int | None, windows: Sequence[tuple[int, CycleFacts | None]]) -> list[_Away]:
+    """When the node did something else than the attempt, in order. ``windows``: cycles by their begins."""
     found: list[_Away] = []
 
     def add(start: int, end: int | None, kind: str) -> None:
@@ -55,9 +59,6 @@ def _away(attempt: AttemptFacts, node: str, begins: Mapping[int, int]) -> list[_
         else:
             found.append((start, end, kind))
 
-    chosen = [cycle for cycle in attempt.cycles if cycle.number in begins]
-    windows: list[tuple[int, CycleFacts | None]] = [(-LIMIT_MS, None)]
-    windows += [(begins[cycle.number], cycle) for cycle in chosen]
     for place, (start, cycle) in enumerate(windows):
         end = windows[place + 1][0] if place + 1 < len(windows) else None
         inside = lost is not None and lost >= start and (end is None or lost < end)

@@ -64,7 +64,7 @@ def training(
     if last is not None and first is not None:
         # The furthest word may have been said long after its step was done: the first of that step counts.
         for step in sorted({*bound.cuts(), bound.high + 1, last.step}):
-            if start.step < step <= last.step:
+            if max(start.step, first.step) < step <= last.step:  # below, the first word is the next to it
                 wanted += words.around(attempt.stage, attempt.id, cycle.number, step, last)
     spots = points([word for word in (first, *wanted) if word and word.at >= start.at], start, broke)
     if last is not None:

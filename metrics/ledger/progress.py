@@ -20,6 +20,7 @@ _FROM: Final = (
     " AND type = 'progress' AND stage = ?"
 )
 _IN_ORDER: Final = " ORDER BY ts, writer, seq"
+_BACKWARDS: Final = " ORDER BY ts DESC, writer DESC, seq DESC"
 _NEAR: Final = 8  # words read on from each place
 _TRIES: Final = 80  # halving any span of time more often than this changes nothing
 
@@ -45,6 +46,9 @@ class Progress:
             return None, low[1] if low else None
         # Reached by then; the time in the table may differ from it by the rounding to milliseconds.
         until, most = last.at / 1000 + 0.001, last.step
+        recent = list(islice(self._words(where, " AND ts <= ?", (until,), _BACKWARDS), 2))
+        if len(recent) == 2 and recent[0][1] == last and recent[1][1].step < step <= most:
+            return recent[1][1], last
         for turn in range(_TRIES):
             for one in islice(self._words(where, " AND ts >= ?", (low[0],)), _NEAR):
                 if one[1].step >= step:
@@ -69,8 +73,10 @@ class Progress:
             low = one
         return low[1], None
 
-    def _words(self, where: Sequence[Any], more: str, values: Sequence[Any]) -> Iterator[tuple[float, Word]]:
-        for ts, data in self._connection.execute(_FROM + more + _IN_ORDER, (*where, *values)):
+    def _words(
+        self, where: Sequence[Any], more: str, values: Sequence[Any], order: str = _IN_ORDER
+    ) -> Iterator[tuple[float, Word]]:
+        for ts, data in self._connection.execute(_FROM + more + order, (*where, *values)):
             word = word_of(ts, json.loads(data))
             if word is not None:
                 yield ts, word
