@@ -18,7 +18,8 @@ from metrics.stats.signals import WINDOW_DAYS
 from resiliency import taxonomy
 
 from .kinds import KINDS
-from .reading import Key, Reading
+from .reading import Reading
+from .sums import Key
 from .values import Failure, Scope
 
 _DAY_S: Final = 86400.0
@@ -45,7 +46,7 @@ def records(
     seconds: dict[str, float] = defaultdict(float)
     sizes: Counter[Key] = Counter()
     jobs: dict[str, set[Key]] = defaultdict(set)
-    for key, node, track, _ in reading.nodes():
+    for key, node, track in reading.nodes():
         sizes[key] += 1
         if allocated.get((key, track)):
             seconds[node] += allocated[key, track]

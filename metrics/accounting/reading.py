@@ -15,9 +15,8 @@ from metrics.ledger.store import Ledger
 from resiliency import taxonomy
 
 from .kinds import KINDS
+from .sums import Key
 from .values import Failure, Scope
-
-Key = tuple[str, str, str]  # run, stage, attempt
 
 
 class Spent(NamedTuple):
@@ -182,15 +181,40 @@ class Reading:
         )[0]
         return row[0] or 0
 
-    def nodes(self) -> Iterator[tuple[Key, str, int, str | None]]:
-        """(attempt, node, track, switch) of every node of the scope's attempts."""
-        rows = self.ledger.rows(
-            "SELECT n.run_id, n.stage, n.attempt_id, n.node, n.track, n.switch FROM run r CROSS JOIN"
-            " attempt_node n ON n.run_id = r.run_id"
-            f" WHERE {self.where}{self._of_stage('n')} AND n.track IS NOT NULL",
+    def _of_nodes(self, what: str, more: str = "") -> list[Any]:
+        return self.ledger.rows(
+            f"SELECT {what} FROM run r CROSS JOIN attempt_node n ON n.run_id = r.run_id"
+            f" WHERE {self.where}{self._of_stage('n')} AND n.track IS NOT NULL{more}",
             self.values,
         )
+
+    def nodes(self) -> Iterator[tuple[Key, str, int]]:
+        """(attempt, node, track) of every node of the scope's attempts."""
+        rows = self._of_nodes("n.run_id, n.stage, n.attempt_id, n.node, n.track")
+        return (((row[0], row[1], row[2]), row[3], row[4]) for row in rows)
+
+    def members(self) -> Iterator[tuple[Key, int, str]]:
+        """(attempt, track, its nodes, a line each) of every track that has any."""
+        rows = self._of_nodes(
+            "n.run_id, n.stage, n.attempt_id, n.track, group_concat(n.node, char(10))",
+            " GROUP BY n.run_id, n.stage, n.attempt_id, n.track",
+        )
+        return (((row[0], row[1], row[2]), row[3], row[4]) for row in rows)
+
+    def switched(self) -> Iterator[tuple[Key, int, str, int]]:
+        """(attempt, track, switch, how many of its nodes) where switches are known."""
+        rows = self._of_nodes(
+            "n.run_id, n.stage, n.attempt_id, n.track, n.switch, count(*)",
+            " AND n.switch IS NOT NULL GROUP BY n.run_id, n.stage, n.attempt_id, n.track, n.switch",
+        )
         return (((row[0], row[1], row[2]), row[3], row[4], row[5]) for row in rows)
+
+    def switch_of(self) -> dict[str, str]:
+        """Node → its switch, as last told."""
+        return {
+            row[0]: row[1]
+            for row in self._of_nodes("n.node, n.switch", " AND n.switch IS NOT NULL ORDER BY n.first_at")
+        }
 
 
 def _number(value: Any) -> float | None:

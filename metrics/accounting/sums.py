@@ -7,51 +7,52 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from statistics import fmean
 from typing import Final
 
 from metrics.stats import rates
 
 from .figures import Figure, figure
-from .kinds import GROUPS, KINDS
+from .kinds import GROUPS, KINDS, PRODUCTIVE
 from .values import Failure, Slice
 
 _HOUR: Final = 3600.0
+
+
+Key = tuple[str, str, str]  # run, stage, attempt
+_ALLOCATED: Final = frozenset(kind.name for kind in KINDS.values() if kind.allocated)
+_OF_GROUP: Final = {
+    group: tuple(kind.name for kind in KINDS.values() if kind.group == group) for group in GROUPS
+}
 
 
 @dataclass
 class Sums:
     """Seconds by kind: ``wall`` of attempts (track 0), ``node`` of all nodes, ``gpu`` of all GPUs.
 
-    ``gpu_known``: false once a stage's GPUs are not known.
+    ``gpu_known``: false once a stage's GPUs are not known. ``attempts``: how many; ``open``: one of a stage
+    that goes on is among them.
     """
 
     wall: dict[str, float] = field(default_factory=dict)
     node: dict[str, float] = field(default_factory=dict)
     gpu: dict[str, float] = field(default_factory=dict)
     gpu_known: bool = True
-    attempts: set[tuple[str, str, str]] = field(default_factory=set)
+    attempts: int = 0
+    open: bool = False
     lost_steps: int = 0
 
-    def add(
-        self,
-        kind: str,
-        seconds: float,
-        nodes: int,
-        gpus: int | None,
-        *,
-        track: int,
-        key: tuple[str, str, str],
-    ) -> None:
-        if not KINDS[kind].group:
-            return  # outside the wall-clock
-        if track == 0:
+    def add(self, kind: str, seconds: float, nodes: int, gpus: int | None, *, wall: bool) -> None:
+        """``seconds`` of each of ``nodes`` nodes with ``gpus`` GPUs; ``wall``: also of the wall-clock."""
+        if wall:
             self.wall[kind] = self.wall.get(kind, 0.0) + seconds
-            self.attempts.add(key)
         self.node[kind] = self.node.get(kind, 0.0) + seconds * nodes
-        if KINDS[kind].allocated:
-            self.gpu_known = self.gpu_known and gpus is not None
-            self.gpu[kind] = self.gpu.get(kind, 0.0) + seconds * nodes * (gpus or 0)
+        if kind in _ALLOCATED:
+            if gpus is None:
+                self.gpu_known = False
+            else:
+                self.gpu[kind] = self.gpu.get(kind, 0.0) + seconds * nodes * gpus
 
     @property
     def wall_s(self) -> float:
@@ -60,12 +61,12 @@ class Sums:
     @property
     def allocated_s(self) -> float:
         """Allocated seconds of attempts."""
-        return sum(s for kind, s in self.wall.items() if KINDS[kind].allocated)
+        return _over(self.wall, _ALLOCATED)
 
     @property
     def node_s(self) -> float:
         """Allocated node-seconds."""
-        return sum(s for kind, s in self.node.items() if KINDS[kind].allocated)
+        return _over(self.node, _ALLOCATED)
 
     def waterfall(self) -> tuple[Slice, ...]:
         """In the order of the table of kinds, without those that took no time."""
@@ -76,41 +77,45 @@ class Sums:
                 self.wall.get(kind, 0.0),
                 self.node.get(kind, 0.0),
                 self.wall.get(kind, 0.0) / wall if wall else 0.0,
-                (self.node.get(kind, 0.0) / node if node else 0.0) if KINDS[kind].allocated else None,
+                (self.node.get(kind, 0.0) / node if node else 0.0) if kind in _ALLOCATED else None,
             )
             for kind in KINDS
             if self.wall.get(kind) or self.node.get(kind)
         )
 
 
-def _productive(seconds: dict[str, float]) -> float:
-    return sum(s for kind, s in seconds.items() if KINDS[kind].productive)
+def _over(seconds: dict[str, float], kinds: Iterable[str]) -> float:
+    return sum(seconds.get(kind, 0.0) for kind in kinds)
 
 
 def _ratio(part: float, whole: float) -> float | None:
     return part / whole if whole > 0 else None
 
 
-def time_figures(sums: Sums, window: str, provisional: bool) -> Iterator[Figure]:
+def time_figures(sums: Sums, window: str) -> Iterator[Figure]:
     """Where the time went."""
-    n = len(sums.attempts)
+    n, provisional = sums.attempts, sums.open
     wall, node = sums.wall_s, sums.node_s
     none = "" if wall else "no attempt in this window"
     paid = none or ("" if node else "no node was allocated, or none is known")
     yield figure(
-        "ettr", _ratio(_productive(sums.wall), wall), window=window, n=n, note=none, provisional=provisional
+        "ettr",
+        _ratio(_over(sums.wall, PRODUCTIVE), wall),
+        window=window,
+        n=n,
+        note=none,
+        provisional=provisional,
     )
     for name, seconds in (
-        ("goodput", _productive(sums.node)),
+        ("goodput", _over(sums.node, PRODUCTIVE)),
         ("provisional", sums.node.get("provisional", 0.0)),
     ):
         yield figure(name, _ratio(seconds, node), window=window, n=n, note=paid, provisional=provisional)
     for group in GROUPS:
-        mine = [kind for kind, row in KINDS.items() if row.group == group]
         if group == "queue":
-            value, note = _ratio(sum(sums.wall.get(kind, 0.0) for kind in mine), wall), none
+            value, note = _ratio(_over(sums.wall, _OF_GROUP[group]), wall), none
         else:
-            value, note = _ratio(sum(sums.node.get(kind, 0.0) for kind in mine), node), paid
+            value, note = _ratio(_over(sums.node, _OF_GROUP[group]), node), paid
         yield figure(f"overhead_{group}", value, window=window, n=n, note=note, provisional=provisional)
     yield figure("lost_steps", float(sums.lost_steps), window=window, n=n, note=none, provisional=provisional)
     yield figure(
@@ -137,10 +142,8 @@ def failure_figures(sums: Sums, failures: Sequence[Failure], window: str, pendin
         ("mtbf_hours", sums.allocated_s / _HOUR, n),
         ("mtbi_hours", sums.wall_s / _HOUR, len(failures)),
     ):
-        yield _estimated(name, rates.mttf(hours, count), window, "none: only a lower bound")
-    yield _estimated(
-        "failures_per_1000_node_days", rates.per_1000_node_days(n, sums.node_s / 86400), window, ""
-    )
+        yield _estimated(name, _mttf(hours, count), window, "none: only a lower bound")
+    yield _estimated("failures_per_1000_node_days", _per_1000(n, sums.node_s / 86400), window, "")
     for name, spans in (
         ("mttd_seconds", _spans(counted, "onset_at", "detected_at")),
         ("mttr_running_seconds", _spans(counted, "onset_at", "running_at")),
@@ -153,6 +156,27 @@ def failure_figures(sums: Sums, failures: Sequence[Failure], window: str, pendin
     settled = len(tried) - pending
     found = _estimated("restart_success_rate", rates.share(done, settled), window, "")
     yield replace(found, note=f"{pending} more may still be got over") if pending else found
+
+
+@lru_cache(maxsize=4096)
+def _unit(failures: int) -> tuple[rates.Estimate, rates.Estimate]:
+    """Time to failure and rate for one unit of time: both only scale with it, and many groups fail alike."""
+    return rates.mttf(1.0, failures), rates.failure_rate(failures, 1.0)
+
+
+def _mttf(time: float, failures: int) -> rates.Estimate:
+    return _scaled(_unit(failures)[0], time) if time > 0 else rates.mttf(0.0, failures)
+
+
+def _per_1000(failures: int, node_days: float) -> rates.Estimate:
+    if node_days <= 0:
+        return rates.per_1000_node_days(failures, 0.0)
+    return _scaled(_unit(failures)[1], 1000.0 / node_days)
+
+
+def _scaled(unit: rates.Estimate, by: float) -> rates.Estimate:
+    value, low, high = (None if one is None else one * by for one in (unit.value, unit.low, unit.high))
+    return rates.Estimate(value, low, high, unit.level, unit.n)
 
 
 def _estimated(name: str, found: rates.Estimate, window: str, none: str) -> Figure:

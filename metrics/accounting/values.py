@@ -5,7 +5,7 @@ Values only, nothing is computed here. ``tests/metrics/accounting/test_summary.p
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -90,7 +90,7 @@ class Group:
 
     dimension: str
     key: str
-    figures: tuple[Figure, ...]
+    figures: Sequence[Figure]
     waterfall: tuple[Slice, ...]
     failures: tuple[Failure, ...]
 
