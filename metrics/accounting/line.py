@@ -45,7 +45,6 @@ class Line:
 
     def back_to(self, mark: int) -> None:
         """Forget what was said of the time from the mark on."""
-        mark = max(mark, self.spans[0].start if self.spans else self.at)
         if mark >= self.at:
             return
         kept = [span for span in self.spans if span.start < mark]

@@ -90,6 +90,7 @@ class _Walk:
     def __init__(self, line: Line, attempt: AttemptFacts, cycles: tuple[Cycle, ...], around: Around) -> None:
         self.line, self.attempt, self.cycles = line, attempt, cycles
         self.talks, self.complete = around.talks, around.finisher
+        self.start = line.at  # of the allocation
         self.begins: dict[int, int] = {}
         self.now: tuple[str, int | None] = ("launching" if attempt.heard else "unknown", None)
 
@@ -116,7 +117,7 @@ class _Walk:
     def _drained(self, asked: int) -> int:
         """Until when steps were done although a stop was asked: the last of them is saved after that."""
         ends = [cycle.training.last for cycle in self.cycles if cycle.training is not None]
-        return max([asked, *ends])
+        return max([self.start, asked, *ends])
 
     def _cycle(self, cycle: Cycle, last: bool) -> None:
         line, facts, training = self.line, cycle.facts, cycle.training

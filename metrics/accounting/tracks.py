@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from .facts import AttemptFacts, CycleFacts
+from .kinds import KINDS
 from .line import Span
 from .words import LIMIT_MS
 
@@ -85,7 +86,7 @@ def _laid_over(spans: Sequence[Span], away: Sequence[_Away]) -> list[Span]:
     for span in spans:
         at = span.start
         for start, end, kind in away:
-            if span.kind == "queued" or (kind == "idle_spare" and span.kind == "draining"):
+            if not KINDS[span.kind].allocated or (kind == "idle_spare" and span.kind == "draining"):
                 continue
             first = max(at, start)
             if (end is not None and end <= at) or (span.end is not None and first >= span.end):

@@ -101,6 +101,13 @@ def test_a_program_without_steps_is_judged_by_its_end() -> None:
     assert story(1, complete=False) == [*start, ("unknown", 70.0), ("draining", 10.0)]
 
 
+def test_a_stop_asked_before_the_start_by_a_clock_that_is_behind_leaves_the_queue_alone() -> None:
+    story = Story()
+    story.job("7.0", 1, 0.0, 10.0, 50.0)
+    story.at(5.0, "drain.requested", reason="cancelled")
+    assert shown(story.tiled()[0]) == [("queued", 10.0), ("draining", 40.0)]
+
+
 def test_of_a_job_that_nothing_of_ours_saw_inside_only_the_queue_is_known() -> None:
     story = Story()
     story.job("7.0", 1, 0.0, 30.0, 100.0)
