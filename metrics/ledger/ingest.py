@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import sqlite3
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,14 +23,13 @@ from resiliency.events import BadEvent, Event
 from resiliency.lines import loads
 from resiliency.state import fold
 
-from . import causes, lines, project, schema
+from . import causes, lines, project, writing
 from .heads import Heads
 from .lines import EventRow
 from .progress import Progress
 
 _WINDOW: Final = 128 << 10  # bytes of a journal held at once: few enough for the processor's caches
 _TAIL: Final = 512  # bytes before the offset whose checksum tells whether a file was replaced
-_AT_ONCE: Final = 40  # rows of one statement; 999 parameters are the most that old SQLite takes
 _NEW: Final = f"INSERT OR IGNORE INTO event ({lines.COLUMNS}) VALUES "
 _KEEP: Final = f"INSERT OR REPLACE INTO event ({lines.COLUMNS}) VALUES {lines.MARKS}"
 
@@ -100,8 +98,7 @@ def ingest_home(connection: sqlite3.Connection, directory: Path) -> IngestReport
     _Reader(connection, HOME_JOURNAL, directory, report).read()
     tables = causes.orders(HOME_JOURNAL, map(lines.event_of, _rows(connection, HOME_JOURNAL, "1")))
     for table in ("exclusion", "readmission"):
-        connection.execute(f"DELETE FROM {table} WHERE run_id = ?", (HOME_JOURNAL,))
-        _write(connection, table, tables.get(table, ()))
+        writing.replace(connection, HOME_JOURNAL, table, tables.get(table, ()))
     return report
 
 
@@ -199,7 +196,7 @@ class _Reader:
             except BadEvent as bad:
                 if line.strip():
                     self.report.problems.append(f"{path} at byte {offset}: {bad}")
-                    problems.append((run_id, path.name, offset, _text(str(bad))))
+                    problems.append((run_id, path.name, offset, writing.text(str(bad))))
             else:
                 rows.append(row)
                 if row[lines.TYPE] == "progress":
@@ -211,12 +208,7 @@ class _Reader:
 
     def _insert(self, rows: Sequence[EventRow]) -> None:
         before = self.connection.total_changes
-        whole = len(rows) - len(rows) % _AT_ONCE
-        if whole:
-            groups = (rows[n : n + _AT_ONCE] for n in range(0, whole, _AT_ONCE))
-            marks = ",".join([lines.MARKS] * _AT_ONCE)
-            self.connection.executemany(_NEW + marks, ([*chain.from_iterable(group)] for group in groups))
-        self.connection.executemany(_NEW + lines.MARKS, rows[whole:])
+        writing.insert(self.connection, _NEW, rows)
         new = self.connection.total_changes - before
         self.report.events += new
         self.report.duplicates += len(rows) - new
@@ -274,13 +266,6 @@ def _continues(path: Path, known: _Known) -> bool:
     return _tail_crc(path, known.offset) == known.tail_crc
 
 
-def _text(value: str | None) -> str | None:
-    """Text that SQLite can hold: a lone surrogate, legal in JSON, is written as its escape."""
-    if value is None or value.isascii():
-        return value
-    return value.encode("utf-8", "backslashreplace").decode()
-
-
 def _rows(connection: sqlite3.Connection, run_id: str, where: str) -> Iterator[EventRow]:
     return connection.execute(f"SELECT {lines.COLUMNS} FROM event WHERE run_id = ? AND {where}", (run_id,))
 
@@ -296,21 +281,4 @@ def _replace(connection: sqlite3.Connection, run_dir: Path, events: Sequence[Eve
     """Make the run's rows anew from its events."""
     words = Progress(connection, run_dir.name)
     tables = project.rows(run_dir, events, fold(events), words)
-    run_id = run_dir.name
-    for table in schema.DERIVED:
-        connection.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))
-    for table in ("run", *reversed(schema.DERIVED)):
-        _write(connection, table, tables.get(table, ()))
-
-
-def _write(connection: sqlite3.Connection, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Add rows, all with the columns of the first."""
-    if not rows:
-        return
-    names = list(rows[0])
-    update = ", ".join(f"{name} = excluded.{name}" for name in names)
-    connection.executemany(
-        f"INSERT INTO {table} ({', '.join(names)}) VALUES ({','.join('?' * len(names))})"
-        + (f" ON CONFLICT (run_id) DO UPDATE SET {update}" if table == "run" else ""),
-        ([_text(v) if type(v) is str else v for v in row.values()] for row in rows),
-    )
+    writing.bring(connection, run_dir.name, tables)
