@@ -28,13 +28,14 @@ class Track:
 def tracks(attempt: AttemptFacts, spans: Sequence[Span], begins: Mapping[int, int]) -> tuple[Track, ...]:
     """Track 0 first, the others by their first node. ``begins``: cycle → when its nodes were chosen."""
     chosen = [cycle for cycle in attempt.cycles if cycle.number in begins]
+    names = frozenset(attempt.nodes)
+    if not attempt.lost and all(not cycle.nodes or names <= cycle.nodes for cycle in chosen):
+        return (Track(attempt.nodes, tuple(spans)),)  # by far the most: all did the same
     windows: list[tuple[int, CycleFacts | None]] = [(-LIMIT_MS, None)]
     windows += [(begins[cycle.number], cycle) for cycle in chosen]
     alike: dict[tuple[_Away, ...], list[str]] = {(): []}
-    for node in sorted(attempt.nodes):
-        lost = attempt.lost.get(node)
-        plain = lost is None and all(not cycle.nodes or node in cycle.nodes for cycle in chosen)
-        alike.setdefault(() if plain else tuple(_away(node, lost, windows)), []).append(node)
+    for node in attempt.nodes:
+        alike.setdefault(tuple(_away(node, attempt.lost.get(node), windows)), []).append(node)
     return tuple(Track(tuple(nodes), tuple(_laid_over(spans, away))) for away, nodes in alike.items())
 
 

@@ -65,7 +65,7 @@ def training(
         # The furthest word may have been said long after its step was done: the first of that step counts.
         for step in sorted({*bound.cuts(), bound.high + 1, last.step}):
             if max(start.step, first.step) < step <= last.step:  # below, the first word is the next to it
-                wanted += words.around(attempt.stage, attempt.id, cycle.number, step, last)
+                wanted += words.around(attempt.stage, attempt.id, cycle.number, step, first, last)
     spots = points([word for word in (first, *wanted) if word and word.at >= start.at], start, broke)
     if last is not None:
         end = next((point for point in spots if point.step >= last.step), spots[-1])

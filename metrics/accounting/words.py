@@ -56,9 +56,12 @@ class Words(Protocol):
         """The first that is not :attr:`Word.starting`."""
 
     def around(
-        self, stage: str, attempt: str, cycle: int, step: int, last: Word
+        self, stage: str, attempt: str, cycle: int, step: int, first: Word, last: Word
     ) -> tuple[Word | None, Word | None]:
-        """The first word at or above a step, and the one before it. ``last``: a word known to be there."""
+        """The word before, and the first word at or above a step: from ``first``, which is below it, on.
+
+        ``last``: a word at or above the step.
+        """
 
 
 def ms(seconds: Any) -> int | None:
@@ -101,11 +104,12 @@ class Told:
         return next((word for word in words if not word.starting), None)
 
     def around(
-        self, stage: str, attempt: str, cycle: int, step: int, last: Word
+        self, stage: str, attempt: str, cycle: int, step: int, first: Word, last: Word
     ) -> tuple[Word | None, Word | None]:
         before = None
         for word in self._words.get((stage, attempt, cycle), ()):
-            if word.step >= step:
-                return before, word
-            before = word
+            if word.at >= first.at:
+                if word.step >= step:
+                    return before, word
+                before = word
         return before, None

@@ -6,6 +6,7 @@ Source of the format: HOSTLIST EXPRESSIONS in sinfo(1). Pure. ``tests/metrics/te
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any, Final
 
 _LIMIT: Final = 100_000  # more nodes than any cluster has: the text is not a node list
@@ -44,6 +45,12 @@ def _expand(text: str, room: int) -> list[str]:
     return names
 
 
+@lru_cache(maxsize=128)
+def _names_in(text: str) -> tuple[str, ...]:
+    """Attempts of a chain often have the same nodes, and each is asked for them several times."""
+    return tuple(name for part in _split(text) for name in _expand(part, _LIMIT))
+
+
 def names(value: Any) -> list[str]:
     """Node names in a list or a compressed text; text that is no node list stays as it is."""
     items = value if isinstance(value, (list, tuple)) else [value]
@@ -51,6 +58,5 @@ def names(value: Any) -> list[str]:
     for item in items:
         if not isinstance(item, str) or item in ("", "None assigned", "(null)"):
             continue
-        for part in _split(item):
-            found += _expand(part, _LIMIT)
+        found += _names_in(item)
     return list(dict.fromkeys(found))

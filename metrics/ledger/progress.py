@@ -7,13 +7,13 @@ in a journal that makes no sense, the answer is still the same for the same even
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, Final
 
 from metrics.accounting.words import Word, word_of
+from resiliency.lines import loads
 
 _FROM: Final = (
     "SELECT ts, data FROM event WHERE run_id = ? AND attempt_id = ? AND coalesce(cycle, 0) = ?"
@@ -21,7 +21,7 @@ _FROM: Final = (
 )
 _IN_ORDER: Final = " ORDER BY ts, writer, seq"
 _BACKWARDS: Final = " ORDER BY ts DESC, writer DESC, seq DESC"
-_NEAR: Final = 8  # words read on from each place
+_NEAR: Final = 4  # words read on from each place
 _TRIES: Final = 80  # halving any span of time more often than this changes nothing
 
 
@@ -38,17 +38,15 @@ class Progress:
         return None
 
     def around(
-        self, stage: str, attempt: str, cycle: int, step: int, last: Word
+        self, stage: str, attempt: str, cycle: int, step: int, first: Word, last: Word
     ) -> tuple[Word | None, Word | None]:
         where = (self._run, attempt, cycle, stage)
-        low = next(self._words(where, "", ()), None)
-        if low is None or low[1].step >= step:
-            return None, low[1] if low else None
-        # Reached by then; the time in the table may differ from it by the rounding to milliseconds.
-        until, most = last.at / 1000 + 0.001, last.step
-        recent = list(islice(self._words(where, " AND ts <= ?", (until,), _BACKWARDS), 2))
-        if len(recent) == 2 and recent[0][1] == last and recent[1][1].step < step <= most:
-            return recent[1][1], last
+        # Times in the table may differ from a word's by the rounding to milliseconds.
+        low, until, most = (first.at / 1000 - 0.001, first), last.at / 1000 + 0.001, last.step
+        if step == most:
+            recent = list(islice(self._words(where, " AND ts <= ?", (until,), _BACKWARDS), 2))
+            if len(recent) == 2 and recent[0][1] == last and recent[1][1].step < step:
+                return recent[1][1], last
         for turn in range(_TRIES):
             for one in islice(self._words(where, " AND ts >= ?", (low[0],)), _NEAR):
                 if one[1].step >= step:
@@ -77,6 +75,6 @@ class Progress:
         self, where: Sequence[Any], more: str, values: Sequence[Any], order: str = _IN_ORDER
     ) -> Iterator[tuple[float, Word]]:
         for ts, data in self._connection.execute(_FROM + more + order, (*where, *values)):
-            word = word_of(ts, json.loads(data))
+            word = word_of(ts, loads(data))
             if word is not None:
                 yield ts, word

@@ -26,9 +26,14 @@ def nodes(key: Row, tracks: Mapping[str, int], told: Sequence[Event]) -> Iterato
             if event.data.get("switch"):
                 switches.setdefault(event.node, str(event.data["switch"]))
     for name, seen in sorted(times.items()):
-        first, last = min(seen, default=None), max(seen, default=None)
-        said = {"track": tracks.get(name), "switch": switches.get(name)}
-        yield {**key, "node": name, "first_at": first, "last_at": last, **said}
+        yield {
+            **key,
+            "node": name,
+            "first_at": min(seen) if seen else None,
+            "last_at": max(seen) if seen else None,
+            "track": tracks.get(name),
+            "switch": switches.get(name),
+        }
 
 
 def _text(value: Any) -> str | None:

@@ -58,10 +58,12 @@ def test_the_words_beside_a_step_are_those_of_a_scan(
         events.append(word(n, ts, at, "load" if n == 0 else "step"))
     events.append(word(9000, ts, "x"))  # no step: as if it were not there
     told, asked = Told(events), store(table, [*events, word(9001, ts, 9999, cycle=None)])
-    last = told.around(*WHERE, at, None)[1]  # type: ignore[arg-type]
-    assert last is not None
-    assert asked.first(*WHERE) == told.first(*WHERE)
-    assert asked.around(*WHERE, step, last) == told.around(*WHERE, step, last)
+    first = told.first(*WHERE)
+    assert asked.first(*WHERE) == first
+    if first is not None and first.step < step <= at:
+        last = told.around(*WHERE, at, first, first)[1]
+        assert last is not None and last.step == at
+        assert asked.around(*WHERE, step, first, last) == told.around(*WHERE, step, first, last)
 
 
 def test_a_word_without_a_cycle_is_of_the_first(table: sqlite3.Connection) -> None:
@@ -74,17 +76,19 @@ def test_a_word_without_a_cycle_is_of_the_first(table: sqlite3.Connection) -> No
 def test_a_look_up_reads_few_of_many_words(table: sqlite3.Connection) -> None:
     events = [word(n, 1000.0 + 10 * n, 7 * n) for n in range(20_000)]
     asked, told = store(table, events), Told(events)
-    last = told.around(*WHERE, 7 * 19_999, None)[1]  # type: ignore[arg-type]
+    first = told.first(*WHERE)
+    assert first is not None
+    last = told.around(*WHERE, 7 * 19_999, first, first)[1]
     assert last is not None
     queries: list[str] = []
     table.set_trace_callback(queries.append)
     try:
-        for step in (1, 7_001, 70_000, 139_990):
-            before, at = asked.around(*WHERE, step, last)
+        for step in (1, 7_001, 70_000, 139_990, last.step):
+            before, at = asked.around(*WHERE, step, first, last)
             assert before is not None and at is not None
             assert before.step < step <= at.step and at.at - before.at == 10_000
     finally:
         table.set_trace_callback(None)
-    assert len(queries) < 4 * 12
+    assert len(queries) < 5 * 10
     plan = table.execute("EXPLAIN QUERY PLAN " + queries[0]).fetchall()
     assert all("event_progress" in row[3] and "TEMP B-TREE" not in row[3] for row in plan)
