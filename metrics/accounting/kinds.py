@@ -27,7 +27,7 @@ _TABLE: Final = (
     Kind(
         "chained",
         "",
-        "queued, a link before it has the stage",
+        "queued, a link or a stage that comes first is not over",
         allocated=False,
     ),
     Kind("queued", "queue", "submitted, no nodes yet", allocated=False),

@@ -20,11 +20,16 @@ from .words import Word, Words
 
 @dataclass(frozen=True)
 class StageFacts:
-    """A stage's attempts in chain order. ``terminal``: it is complete or will not go on by itself."""
+    """A stage's attempts in chain order. ``terminal``: it is complete or will not go on by itself.
+
+    ``free``: when the stages it needs were complete (ms); ``held``: one is not.
+    """
 
     attempts: tuple[AttemptFacts, ...]
     complete: bool = False
     terminal: bool = False
+    free: int | None = None
+    held: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,7 @@ def tile(stage: StageFacts, words: Words, now: int | None = None) -> list[Tiled]
     talks = any(word is not None for word in firsts.values())
     worked = [attempt.id for attempt in stage.attempts if attempt.cycles]
     found: list[Tiled] = []
-    free, held = None, False
+    free, held = stage.free, stage.held
     for attempt in stage.attempts:
         cycles = tuple(_cycle(attempt, facts, reaches, bound, words, firsts) for facts in attempt.cycles)
         finisher = stage.complete and bool(worked) and worked[-1] == attempt.id
@@ -105,5 +110,5 @@ def _cycle(
     firsts: dict[_Key, Word | None],
 ) -> Cycle:
     key = (attempt.id, facts.number)
-    trained = training(attempt, facts, bound[key], words, firsts.get(key))
+    trained = training(attempt, facts, bound[key], words, firsts.get(key), reaches[key].base)
     return Cycle(facts, reaches[key].base, bound[key], trained)

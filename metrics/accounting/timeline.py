@@ -43,9 +43,9 @@ class Timeline:
 class Around:
     """What the rest of the stage says of an attempt.
 
-    ``free``: when the links before it were over; ``held``: one still has the stage. ``talks``: the stage's
-    program tells its steps, so that silence means that none was done. ``finisher``: its last cycle completed
-    the stage.
+    ``free``: when links before it were over and needed stages complete; ``held``: one is not. ``talks``: the
+    stage's program tells its steps, so that silence means that none was done. ``finisher``: its last cycle
+    completed the stage.
     """
 
     free: int | None = None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from .course import Part, Point, lay, points
 from .facts import AttemptFacts, CycleFacts
 from .steps import Bounds
-from .words import Word, Words
+from .words import STARTING, Word, Words
 
 
 @dataclass(frozen=True)
@@ -49,13 +49,20 @@ def base_of(cycle: CycleFacts, first: Word | None, reached: int, saved: int | No
 
 
 def training(
-    attempt: AttemptFacts, cycle: CycleFacts, bound: Bounds, words: Words, first: Word | None
+    attempt: AttemptFacts,
+    cycle: CycleFacts,
+    bound: Bounds,
+    words: Words,
+    first: Word | None,
+    base: int | None,
 ) -> Training | None:
-    """None: no word of a step, and none of a resume. ``first``: the cycle's first word of a step."""
+    """None: no word of a step, and none of a resume. ``first``: the cycle's first word of a step; ``base``:
+    the step it went on from.
+    """
     last = cycle.last if first is not None else None
     if last is not None and last.starting:
         last = None
-    start = _start(cycle, first)
+    start = _start(cycle, first, base or 0)
     if start is None:
         return None
     broke = _broke(cycle)
@@ -84,7 +91,7 @@ def _upto(tail: Iterable[Point], broke: int | None) -> list[Point]:
     return [] if broke is None else [point for point in tail if point.at <= broke]
 
 
-def _start(cycle: CycleFacts, first: Word | None) -> Point | None:
+def _start(cycle: CycleFacts, first: Word | None, base: int) -> Point | None:
     """From where steps can be told: the first step done, a resume, or the first word."""
     spent = {} if first is None else first.spent
     if cycle.timing_at is not None:
@@ -95,7 +102,13 @@ def _start(cycle: CycleFacts, first: Word | None) -> Point | None:
         return Point(cycle.timing_at, step, spent if near else {})
     if cycle.resumed_at is not None and cycle.resumed is not None:
         return Point(cycle.resumed_at, cycle.resumed)
-    return None if first is None else Point(first.at, first.step, spent)
+    if first is None:
+        return None
+    worked = sum(took for section, took in spent.items() if section not in STARTING)
+    if worked:
+        before = {section: took for section, took in spent.items() if section in STARTING}
+        return Point(first.at - worked, base, {**before, **({"step": 0} if "step" in spent else {})})
+    return Point(first.at, first.step, spent)
 
 
 def _broke(cycle: CycleFacts) -> int | None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from metrics.accounting import outages
 from metrics.accounting.facts import attempt_facts, set_aside
 from metrics.accounting.tiling import StageFacts, Tiled, tile
-from metrics.accounting.words import Words
+from metrics.accounting.words import Words, ms
 from resiliency.events import Event
 from resiliency.state import Stage
 
@@ -18,7 +18,10 @@ from .plain import INT, Row
 
 
 class Accounts:
-    """The accounting of one stage. ``told``: attempt → its events in order; ``listed``: → its nodes."""
+    """The accounting of one stage, which needs the stages ``needs``.
+
+    ``told``: attempt → its events in order; ``listed``: → its nodes.
+    """
 
     def __init__(
         self,
@@ -26,14 +29,17 @@ class Accounts:
         told: Mapping[str, Sequence[Event]],
         listed: Mapping[str, Sequence[str]],
         words: Words,
+        needs: Sequence[Stage] = (),
     ) -> None:
         chain = stage.chain()
         aside = set_aside(
             sorted((e for events in told.values() for e in events), key=lambda event: event.order)
         )
         facts = tuple(attempt_facts(a, told.get(a.id, ()), listed.get(a.id, ()), aside) for a in chain)
-        completed, terminal = stage.completed is not None, stage.terminal
-        self._tiled = tile(StageFacts(facts, completed, terminal), words)
+        free = [at for need in needs if (at := ms(need.completed_ts)) is not None]
+        held = any(need.completed is None for need in needs)
+        completed = stage.completed is not None
+        self._tiled = tile(StageFacts(facts, completed, stage.terminal, max(free, default=None), held), words)
         self._of: dict[str, Tiled] = {one.attempt.id: one for one in self._tiled}
         self._outages = outages.Outages(self._tiled)
 

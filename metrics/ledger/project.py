@@ -50,7 +50,8 @@ def rows(
             add(tables, "submission", _submission(run_id, link))
         told = {a.id: by_attempt.get((stage.name, a.id), []) for a in stage.chain()}
         listed = {a.id: _listed(a) for a in stage.chain()}
-        accounts = Accounts(stage, told, listed, words)
+        needs = [state.stages[name] for name in stage.needs if name in state.stages]
+        accounts = Accounts(stage, told, listed, words, needs)
         for place, attempt in enumerate(stage.chain()):
             _attempt(tables, run_id, place, attempt, told[attempt.id], listed[attempt.id], accounts)
     for row in causes.nodes(run_id, state):

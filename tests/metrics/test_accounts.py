@@ -8,7 +8,8 @@ import pytest
 
 from metrics.ledger import Ledger
 from metrics.ledger.rebuild import rebuild
-from tests.metrics.accounting.stories import RUN, two_attempts
+from resiliency.events import Event
+from tests.metrics.accounting.stories import RUN, Story, two_attempts
 from tests.metrics.rundirs import dump, lines, write
 
 
@@ -72,3 +73,16 @@ def test_reading_in_portions_gives_the_rows_of_a_rebuild(home: Path, tmp_path: P
     for table in ("interval", "outage", "cycle", "attempt_node"):
         assert live[table] == fresh[table]
         assert live[table]
+
+
+def test_a_stage_s_queue_begins_when_the_stages_it_needs_are_complete(tmp_path: Path) -> None:
+    story = Story()
+    stages = [{"name": "data"}, {"name": "train", "needs": ["data"]}]
+    story.at(0.0, "run.created", None, name="demo", stages=stages)
+    story.job("7.0", 1, 10.0, 50.0, 60.0)
+    story.events.append(Event("stage.completed", RUN, "w", 100, 40.0, 0.0, "data", data={"epoch": 0}))
+    run_dir = write(tmp_path / "runs" / RUN, {"w": lines(story.events)})
+    with Ledger.open(tmp_path / "ledger.db") as ledger:
+        ledger.ingest_run(run_dir)
+        found = ledger.rows("SELECT kind, seconds FROM interval ORDER BY n")
+    assert [tuple(row) for row in found] == [("chained", 30.0), ("queued", 10.0), ("unknown", 10.0)]

@@ -101,6 +101,41 @@ def test_a_program_without_steps_is_judged_by_its_end() -> None:
     assert story(1, complete=False) == [*start, ("unknown", 70.0), ("draining", 10.0)]
 
 
+def test_the_first_word_tells_how_long_its_process_had_worked() -> None:
+    story = Story()
+    story.job("7.0", 1, 0.0, 10.0, 100.0)
+    story.at(12.0, "role.started", cycle=0)
+    spent = {"setup": 8.0, "step": 20.0, "checkpoint": 2.0}
+    story.at(42.0, "progress", cycle=0, step=10, section="step", spent=spent)
+    spent = {"setup": 8.0, "step": 60.0, "checkpoint": 2.0}
+    story.at(82.0, "progress", cycle=0, step=30, section="step", spent=spent)
+    assert shown(story.tiled()[0])[1:] == [
+        ("launching", 2.0),
+        ("init", 8.0),  # → 20, 22 s before the first word
+        ("provisional", 20.0),
+        ("checkpoint_stall", 2.0),
+        ("provisional", 40.0),
+        ("unknown", 18.0),
+    ]
+
+
+def test_a_program_whose_work_are_no_steps_has_all_its_sections_as_work() -> None:
+    story = Story()
+    story.job("7.0", 1, 0.0, 10.0, 100.0, state="COMPLETED")
+    story.at(12.0, "role.started", cycle=0)
+    story.at(42.0, "progress", cycle=0, step=900, section="read", spent={"setup": 8.0, "read": 20.0})
+    spent = {"setup": 8.0, "read": 40.0, "cut": 28.0}
+    story.at(90.0, "progress", cycle=0, step=1900, section="cut", spent=spent)
+    story.at(91.0, "role.exited", cycle=0, exit_code=0)
+    story.at(92.0, "stage.completed", epoch=0)
+    assert shown(story.tiled()[0])[1:] == [
+        ("launching", 2.0),
+        ("init", 10.0),
+        ("productive", 68.0),
+        ("draining", 10.0),
+    ]
+
+
 def test_a_stop_asked_before_the_start_by_a_clock_that_is_behind_leaves_the_queue_alone() -> None:
     story = Story()
     story.job("7.0", 1, 0.0, 10.0, 50.0)
