@@ -108,10 +108,14 @@ _Told = tuple[Word, dict[str, Any]]
 
 
 def _words(rows: Sequence[Any]) -> list[_Told]:
+    """Those that count steps: what others count (tokens, documents) is no step."""
     told = ((row[0], json.loads(row[1])) for row in rows)
-    return [
-        (word, data) for ts, data in told if (word := word_of(ts, data)) is not None and not word.starting
-    ]
+    words = ((word_of(ts, data), data) for ts, data in told)
+    return [(word, data) for word, data in words if word is not None and _steps(word)]
+
+
+def _steps(word: Word) -> bool:
+    return "step" in word.spent if word.spent else word.section in ("step", "checkpoint")
 
 
 def _take(pairs: Iterator[tuple[_Told, _Told]], found: Speed) -> None:

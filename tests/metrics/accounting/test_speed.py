@@ -71,3 +71,12 @@ def test_what_a_program_does_not_tell_is_not_known(tmp_path: Path) -> None:
     assert value(found, "step_time_p50") == 1.25  # stalls cannot be told from steps
     figure = found.figure("data_wait_share")
     assert figure is not None and figure.value is None and "does not tell" in figure.note
+
+
+def test_what_a_program_counts_that_does_no_steps_is_no_step(tmp_path: Path) -> None:
+    story = Story()
+    story.job("7.0", 1, 0.0, 0.0, 100.0, state="COMPLETED")
+    for n in range(5):
+        story.at(10.0 * n, "progress", cycle=0, step=1000 * n, section="read", spent={"read": 10.0 * n})
+    figure = summed(tmp_path, story).figure("step_time_p50")
+    assert figure is not None and (figure.value, figure.n) == (None, 0)
