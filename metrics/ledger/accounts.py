@@ -32,9 +32,8 @@ class Accounts:
         needs: Sequence[Stage] = (),
     ) -> None:
         chain = stage.chain()
-        aside = set_aside(
-            sorted((e for events in told.values() for e in events), key=lambda event: event.order)
-        )
+        saves = (e for events in told.values() for e in events if e.type.startswith("checkpoint."))
+        aside = set_aside(sorted(saves, key=lambda event: event.order))
         facts = tuple(attempt_facts(a, told.get(a.id, ()), listed.get(a.id, ()), aside) for a in chain)
         free = [at for need in needs if (at := ms(need.completed_ts)) is not None]
         held = any(need.completed is None for need in needs)

@@ -86,3 +86,40 @@ def test_a_stage_s_queue_begins_when_the_stages_it_needs_are_complete(tmp_path: 
         ledger.ingest_run(run_dir)
         found = ledger.rows("SELECT kind, seconds FROM interval ORDER BY n")
     assert [tuple(row) for row in found] == [("chained", 30.0), ("queued", 10.0), ("unknown", 10.0)]
+
+
+def test_a_node_failure_that_only_the_scheduler_saw_is_got_over_by_the_next_link(tmp_path: Path) -> None:
+    story = Story()
+    story.job("7.0", 1, 0.0, 10.0, 230.0, state="NODE_FAIL")
+    story.at(20.0, "role.started", "7.0", 0)
+    story.at(50.0, "workload.resumed", "7.0", 0, step=0)
+    story.words("7.0", 0, (100.0, 50), (150.0, 100), (200.0, 150))
+    story.at(151.0, "checkpoint.committed", "7.0", 0, step=100, path="a")
+    story.job("8.0", 2, 5.0, 300.0, None)
+    story.at(310.0, "role.started", "8.0", 0)
+    story.words("8.0", 0, (330.0, 110), (370.0, 150), (390.0, 170))  # it does not say where it went on from
+    run_dir = write(tmp_path / "runs" / RUN, {"w": lines(story.events)})
+    with Ledger.open(tmp_path / "ledger.db") as ledger:
+        ledger.ingest_run(run_dir)
+        (row,) = ledger.rows("SELECT * FROM outage")
+        found = ledger.rows("SELECT kind, seconds FROM interval ORDER BY attempt_id, n")
+    assert (row["category"], row["counted"], row["step"], row["resumed_from"]) == ("node_down", 1, 150, 100)
+    # Onset: the last progress. Step 151 is a second of the 20 steps in 20 s after 370.
+    times = ("onset_at", "detected_at", "decided_at", "running_at", "progress_at")
+    assert [row[name] for name in times] == [200.0, 230.0, None, 310.0, 371.0]
+    assert (row["lost_steps"], row["lost_seconds"]) == (50, 50.0)
+    assert [tuple(one) for one in found] == [
+        ("queued", 10.0),
+        ("launching", 10.0),
+        ("init", 30.0),
+        ("productive", 100.0),
+        ("lost", 50.0),
+        ("unknown", 30.0),  # between the last word and the scheduler's
+        ("chained", 225.0),
+        ("queued", 70.0),
+        ("launching", 10.0),
+        ("unknown", 20.0),  # ten steps were done in it, nobody knows when
+        ("recomputing", 40.0),
+        ("provisional", 20.0),
+        ("unknown", None),
+    ]

@@ -218,7 +218,7 @@ def _bounds(found: Any) -> tuple[int | None, int | None, int | None]:
     return start, attempt.started, end
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.lists(_event, max_size=40), st.none() | st.floats(-10, 500))
 def test_intervals_tile_whatever_a_journal_holds(
     told: list[tuple[str, float, str, int | None, dict[str, Any]]], now: float | None
