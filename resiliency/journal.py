@@ -227,11 +227,13 @@ def read_file(path: Path, offset: int = 0, *, max_bytes: int | None = None) -> C
 def files(directory: Path) -> list[Path]:
     """The journal files of a run, sorted by name; empty when there is none."""
     try:
-        return sorted(p for p in directory.iterdir() if p.suffix == SUFFIX and p.is_file())
+        with os.scandir(directory) as entries:
+            names = [e.name for e in entries if e.name.endswith(SUFFIX) and e.name != SUFFIX and e.is_file()]
     except FileNotFoundError:
         return []
     except OSError as error:
         raise storage_error(error, directory, "list journal") from error
+    return [directory / name for name in sorted(names)]
 
 
 def prefer(one: Event, other: Event) -> Event:

@@ -62,10 +62,12 @@ class Heads:
         order = (0, ts, writer, seq)
         if order > best.ts:
             best.ts = order
-        try:
-            step = step_of(data)
-        except (TypeError, ValueError, OverflowError):
-            return  # the fold ignores it too, but for the time of the last event
+        step = data.get("step")
+        if type(step) is not int or not 0 <= step < 2**63:
+            try:
+                step = step_of(data)
+            except (TypeError, ValueError, OverflowError):
+                return  # the fold ignores it too, but for the time of the last event
         order = (step, ts, writer, seq)
         if order > best.step:
             best.step = order

@@ -9,6 +9,8 @@ rebuild.
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import sqlite3
 import zlib
 from collections.abc import Iterator, Sequence
@@ -107,11 +109,25 @@ def ingest(connection: sqlite3.Connection, run_dir: Path) -> IngestReport:
     report = IngestReport(run_dir.name)
     if _elsewhere(connection, run_dir, report):
         return report
-    reader = _Reader(connection, run_dir.name, RunPaths(run_dir).journal, report)
-    reader.read()
-    events = list(stored_events(connection, run_dir.name))
-    _replace(connection, run_dir, events)
+    with _uncollected():
+        reader = _Reader(connection, run_dir.name, RunPaths(run_dir).journal, report)
+        reader.read()
+        events = list(stored_events(connection, run_dir.name))
+        _replace(connection, run_dir, events)
     return report
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without the collector of cycles: hundreds of thousands of rows and facts live until the run is
+    done, none in a cycle, and looking at them again and again takes a sixth of the time."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 def _elsewhere(connection: sqlite3.Connection, run_dir: Path, report: IngestReport) -> bool:
@@ -170,7 +186,7 @@ class _Reader:
         self.report.files_read += 1
         before = before or _NOTHING
         offset, count, problems, tail = before.offset, before.lines, before.problems, b""
-        while True:
+        while offset < size:
             raw, _ = journal.read_raw(path, offset, max_bytes=_WINDOW)
             if not raw:
                 break
