@@ -154,7 +154,7 @@ class Groups:
         tracks = self._tracks()
         alike: dict[str, dict[int | None, dict[str, float]]] = {}
         counts: dict[str, list[int]] = {}
-        for key, track, nodes in self.rows.reading.members():
+        for key, track, nodes in self.rows.reading.members(self.rows.spent):
             gpus = self.rows.gpus(key)
             seconds = alike.setdefault(nodes, {}).setdefault(gpus, {})
             count = counts.setdefault(nodes, [0, 0])

@@ -6,7 +6,7 @@ Sums are made in SQL, so that ten thousand attempts stay a matter of a second.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -193,13 +193,33 @@ class Reading:
         rows = self._of_nodes("n.run_id, n.stage, n.attempt_id, n.node, n.track")
         return (((row[0], row[1], row[2]), row[3], row[4]) for row in rows)
 
-    def members(self) -> Iterator[tuple[Key, int, str]]:
-        """(attempt, track, its nodes, a line each) of every track that has any."""
-        rows = self._of_nodes(
-            "n.run_id, n.stage, n.attempt_id, n.track, group_concat(n.node, char(10))",
-            " GROUP BY n.run_id, n.stage, n.attempt_id, n.track",
+    def members(self, spent: Iterable[Spent]) -> Iterator[tuple[Key, int, str]]:
+        """(attempt, track, its nodes, a line each) of every track that has any. ``spent``: the scope's.
+
+        Where all nodes of an attempt did the same, its list of nodes tells as much as many rows.
+        """
+        tracks: dict[Key, dict[int, int]] = {}
+        for one in spent:
+            tracks.setdefault(one.key, {})[one.track] = one.nodes
+        rows = self.ledger.rows(
+            "SELECT a.run_id, a.stage, a.attempt_id, a.nodes FROM run r CROSS JOIN attempt a"
+            f" ON a.run_id = r.run_id WHERE {self.where}{self._of_stage('a')}",
+            self.values,
         )
-        return (((row[0], row[1], row[2]), row[3], row[4]) for row in rows)
+        for run, stage, attempt, nodes in rows:
+            key = (run, stage, attempt)
+            mine = tracks.get(key)
+            if not mine:
+                continue
+            if nodes and mine == {0: nodes.count(",") + 1}:
+                yield key, 0, nodes.replace(",", "\n")
+                continue
+            for track, told in self.ledger.rows(
+                "SELECT track, group_concat(node, char(10)) FROM attempt_node WHERE run_id = ? AND stage = ?"
+                " AND attempt_id = ? AND track IS NOT NULL GROUP BY track",
+                key,
+            ):
+                yield key, track, told
 
     def switched(self) -> Iterator[tuple[Key, int, str, int]]:
         """(attempt, track, switch, how many of its nodes) where switches are known."""

@@ -19,6 +19,7 @@ from metrics.ledger import Ledger
 from resiliency.errors import NotFound
 from resiliency.events import Event
 from tests.metrics.accounting.stories import RUN, Story, two_attempts
+from tests.metrics.accounting.test_tracks import swapped
 from tests.metrics.rundirs import lines, write
 
 Make = Callable[..., Summary]
@@ -236,3 +237,17 @@ def test_a_simulated_run_with_known_truth(make: Make) -> None:
     assert value(found, "mttr_progress_seconds") == pytest.approx(fmean(truth.repairs), rel=0.005)
     assert value(found, "step_time_p50") == pytest.approx(0.7, rel=0.005)
     assert sum(part.seconds for part in found.waterfall) == pytest.approx(truth.wall, abs=1e-3)
+
+
+def test_nodes_of_attempts_with_spares_have_their_own_time(make: Make) -> None:
+    found = make(swapped().events)
+    nodes = {group.key: {part.kind: part.seconds for part in group.waterfall} for group in found.by("node")}
+    assert set(nodes) == {"n1", "n2", "n3", "n4"}
+    assert nodes["n1"]["productive"] == 50.0
+    assert (nodes["n2"]["productive"], nodes["n2"]["down"]) == (30.0, 50.0)
+    assert (nodes["n3"]["idle_spare"], nodes["n3"]["productive"]) == (48.0, 20.0)
+    assert nodes["n4"] == {"launching": 10.0, "idle_spare": 80.0, "draining": 10.0}
+    assert value(found, "overhead_down") == pytest.approx(50 / 400)
+    assert value(found, "overhead_spare") == pytest.approx(128 / 400)
+    (failed,) = [group for group in found.by("node") if group.failures]
+    assert failed.key == "n2"

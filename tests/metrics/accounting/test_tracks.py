@@ -22,7 +22,7 @@ def swapped() -> Story:
     story.at(50.0, "node.lost", cycle=0, node="n2", reason="gone")
     story.at(55.0, "incident", cycle=0, kind="node_lost", onset=50.0, detected=55.0, node="n2", step=30)
     story.at(56.0, "decision", cycle=0, action="swap_node")
-    story.at(56.0, "cycle.ended", cycle=0, category="node_down", step=30, continued=True)
+    story.at(56.0, "cycle.ended", cycle=0, category="node_down", step=30, node="n2", continued=True)
     story.at(58.0, "cycle.started", cycle=1, nodes=["n1", "n3"], spares=["n4"])
     story.at(60.0, "role.started", cycle=1)
     story.at(70.0, "workload.resumed", cycle=1, step=30)
