@@ -226,14 +226,24 @@ def read_file(path: Path, offset: int = 0, *, max_bytes: int | None = None) -> C
 
 def files(directory: Path) -> list[Path]:
     """The journal files of a run, sorted by name; empty when there is none."""
+    return [directory / name for name in sizes(directory)]
+
+
+def sizes(directory: Path) -> dict[str, tuple[int, int]]:
+    """``(bytes, mtime in ns)`` of each journal file of a run, sorted by name."""
+    found: dict[str, tuple[int, int]] = {}
     try:
         with os.scandir(directory) as entries:
-            names = [e.name for e in entries if e.name.endswith(SUFFIX) and e.name != SUFFIX and e.is_file()]
+            for entry in entries:
+                name = entry.name
+                if name.endswith(SUFFIX) and name != SUFFIX and entry.is_file():
+                    stat = entry.stat()
+                    found[name] = (stat.st_size, stat.st_mtime_ns)
     except FileNotFoundError:
-        return []
+        return {}
     except OSError as error:
         raise storage_error(error, directory, "list journal") from error
-    return [directory / name for name in sorted(names)]
+    return dict(sorted(found.items()))
 
 
 def prefer(one: Event, other: Event) -> Event:

@@ -81,9 +81,9 @@ def unchanged(connection: sqlite3.Connection, run_dir: Path) -> IngestReport | N
 
 def _same(connection: sqlite3.Connection, run_id: str, directory: Path) -> IngestReport | None:
     known = _known(connection, run_id)
-    for path in journal.files(directory):
-        before = known.get(path.name)
-        if before is None or _stat(path) != (before.size, before.mtime_ns):
+    for name, seen in journal.sizes(directory).items():
+        before = known.get(name)
+        if before is None or seen != (before.size, before.mtime_ns):
             return None
     torn = sum(entry.torn_tail for entry in known.values())
     return IngestReport(run_id, torn_tails=torn)
@@ -157,18 +157,19 @@ class _Reader:
         self.reused_numbers = False
 
     def read(self) -> None:
-        paths = journal.files(self.directory)
+        sizes = journal.sizes(self.directory)
         known = _known(self.connection, self.run_id)
-        for path in paths:
-            if path.name in known and not _continues(path, known[path.name]):
+        for name, seen in sizes.items():
+            path = self.directory / name
+            if name in known and not _continues(path, seen, known[name]):
                 self.report.reread = True
                 self.report.problems.append(f"{path}: was cut or replaced; the run is read again")
         if self.report.reread:
             for table in ("event", "progress_head", "journal_file", "journal_problem"):
                 self.connection.execute(f"DELETE FROM {table} WHERE run_id = ?", (self.run_id,))
             known = {}
-        for path in paths:
-            self._file(path, known.get(path.name))
+        for name, seen in sizes.items():
+            self._file(self.directory / name, seen, known.get(name))
         if self.reused_numbers:
             self.heads.forget()
             for row in _rows(self.connection, self.run_id, "type = 'progress'"):
@@ -178,8 +179,8 @@ class _Reader:
             "INSERT OR REPLACE INTO journal_file VALUES (?,?,?,?,?,?,?,?,?)", self.read_files
         )
 
-    def _file(self, path: Path, before: _Known | None) -> None:
-        size, mtime_ns = _stat(path)
+    def _file(self, path: Path, seen: tuple[int, int], before: _Known | None) -> None:
+        size, mtime_ns = seen
         if before is not None and (size, mtime_ns) == (before.size, before.mtime_ns):
             self.report.torn_tails += before.torn_tail
             return
@@ -255,14 +256,6 @@ def _known(connection: sqlite3.Connection, run_id: str) -> dict[str, _Known]:
     return {row[0]: _Known(row[1], row[2], row[3], row[4], row[5], row[6], bool(row[7])) for row in rows}
 
 
-def _stat(path: Path) -> tuple[int, int]:
-    try:
-        stat = path.stat()
-    except OSError as error:
-        raise storage_error(error, path, "read journal") from error
-    return stat.st_size, stat.st_mtime_ns
-
-
 def _tail_crc(path: Path, offset: int) -> int:
     """Checksum of the last bytes before ``offset``; -1 when the file is shorter."""
     start = max(0, offset - _TAIL)
@@ -275,9 +268,9 @@ def _tail_crc(path: Path, offset: int) -> int:
     return zlib.crc32(raw) if len(raw) == offset - start else -1
 
 
-def _continues(path: Path, known: _Known) -> bool:
+def _continues(path: Path, seen: tuple[int, int], known: _Known) -> bool:
     """Whether the file still begins with what was read of it, as far as size and last bytes tell."""
-    if _stat(path) == (known.size, known.mtime_ns):
+    if seen == (known.size, known.mtime_ns):
         return True
     return _tail_crc(path, known.offset) == known.tail_crc
 
