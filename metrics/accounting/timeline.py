@@ -122,7 +122,8 @@ class _Walk:
     def _cycle(self, cycle: Cycle, last: bool) -> None:
         line, facts, training = self.line, cycle.facts, cycle.training
         kind, of = self.now
-        self.begins[facts.number] = line.to(kind, cycle.began, of)
+        # Where nothing says when ranks were started, the time up to their first sign is all one start.
+        self.begins[facts.number] = line.to(kind, facts.started, of)
         line.to(kind, facts.run, of)  # a restart is of the cycle that it gets over
         if facts.run is None and training is None:
             self.now = (kind, of)

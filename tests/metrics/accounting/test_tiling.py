@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metrics.accounting.kinds import KINDS
+from metrics.accounting.outages import Outages
 from resiliency.events import Event
 from tests.metrics.accounting.stories import RUN, STAGE, Story, shown, tiled, two_attempts
 
@@ -136,6 +137,14 @@ def test_a_program_whose_work_are_no_steps_has_all_its_sections_as_work() -> Non
     ]
 
 
+def test_of_a_log_alone_the_time_to_the_first_step_is_one_start() -> None:
+    story = Story()
+    story.job("7.0", 1, 0.0, 10.0, 100.0)
+    story.words("7.0", 0, (60.0, 1), (90.0, 31))
+    known = [("queued", 10.0), ("init", 50.0), ("provisional", 30.0), ("unknown", 10.0)]
+    assert shown(story.tiled()[0]) == known
+
+
 def test_a_stop_asked_before_the_start_by_a_clock_that_is_behind_leaves_the_queue_alone() -> None:
     story = Story()
     story.job("7.0", 1, 0.0, 10.0, 50.0)
@@ -246,6 +255,25 @@ def test_intervals_tile_whatever_a_journal_holds(
             inside = sum(span.ms for span in spans if KINDS[span.kind].allocated)
             assert inside == (end - started if started is not None else 0)
             assert all(span.end is not None for span in spans)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(_event, max_size=40))
+def test_what_failures_cost_is_never_negative(
+    told: list[tuple[str, float, str, int | None, dict[str, Any]]],
+) -> None:
+    found = tiled(_events(told))
+    outages = Outages(found)
+    for one in found:
+        lost = 0
+        for number in range(5):
+            cost = outages.of(one.attempt.id, number)
+            lost += cost.lost_ms
+            assert cost.lost_ms >= 0 and cost.lost_steps >= 0
+            if cost.onset is not None and cost.detected is not None:
+                assert cost.onset <= cost.detected
+        spans = one.tracks[0].spans
+        assert lost == sum(span.ms for span in spans if span.kind == "lost")
 
 
 @settings(max_examples=100, deadline=None)
