@@ -80,13 +80,15 @@ def unchanged(connection: sqlite3.Connection, run_dir: Path) -> IngestReport | N
 
 
 def _same(connection: sqlite3.Connection, run_id: str, directory: Path) -> IngestReport | None:
-    known = _known(connection, run_id)
-    for name, seen in journal.sizes(directory).items():
-        before = known.get(name)
-        if before is None or seen != (before.size, before.mtime_ns):
-            return None
-    torn = sum(entry.torn_tail for entry in known.values())
-    return IngestReport(run_id, torn_tails=torn)
+    known: dict[str, tuple[int, int]] = {}
+    torn = 0
+    for name, size, mtime_ns, tail in connection.execute(
+        "SELECT file, size, mtime_ns, torn_tail FROM journal_file WHERE run_id = ?", (run_id,)
+    ):
+        known[name] = (size, mtime_ns)
+        torn += tail
+    same = journal.sizes(directory).items() <= known.items()
+    return IngestReport(run_id, torn_tails=torn) if same else None
 
 
 def home_unchanged(connection: sqlite3.Connection, directory: Path) -> IngestReport | None:

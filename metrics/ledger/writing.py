@@ -77,6 +77,10 @@ class _Difference:
         )
 
     def _compare(self, wanted: Sequence[Values]) -> None:
+        self._rows = [row for row in wanted if row not in self._stored]
+        gone = self._stored.difference(wanted)
+        if not gone:
+            return
         names = self._names or self._key
         places = [names.index(name) for name in self._key]
 
@@ -84,8 +88,6 @@ class _Difference:
             return tuple([row[place] for place in places])
 
         kept = set(map(key, wanted))
-        self._rows = [row for row in wanted if row not in self._stored]
-        gone = self._stored.difference(wanted)
         self._gone = [k for k in map(key, gone) if k not in kept]
 
     def remove(self) -> None:
