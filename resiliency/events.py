@@ -45,7 +45,7 @@ TYPES: Final[dict[str, str]] = {
     "role.exited": "a role's process ended on a node: role, exit_code",
     "drain.requested": "the attempt must stop: reason (time_limit, preempted, cancelled), signal",
     "progress": "aggregate from rank 0: step, loss, tokens, section, steps_per_s, spent = {section: seconds "
-    "of the process so far}, memory_bytes (most of its GPU)",
+    "of the process so far}, memory_bytes (most of its GPU), tflops_per_gpu (of imported logs)",
     "workload.resumed": "training goes on from a checkpoint: step, checkpoint, source (memory, global)",
     "workload.error": "a program's own last word: category, message, hint; node, rank if known",
     "checkpoint.committed": "a checkpoint is complete: step, path, bytes, seconds (from its start), stall_s",
@@ -77,6 +77,7 @@ TYPES: Final[dict[str, str]] = {
     "checkpoint.interval": "an interval between saves was chosen: steps, seconds, cost_s, mtbf_s, reason",
     "snapshot.taken": "node-local copies (aggregate): step, bytes, seconds, stall_s, replicas, count",
     "fault.injected": "a rehearsal did harm on purpose: kind, step, rank, node, id",
+    "import.source": "history that Trainmaster did not make was added: source (sacct, log), file, rows",
     "stage.completed": "the stage's artifact verifies: epoch, artifact",
     "stage.stopped": "the stage will not go on by itself: epoch, category, rule, reason",
     "stage.held": "waits for a person or a condition: epoch, category, rule, reason",

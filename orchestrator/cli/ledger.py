@@ -1,4 +1,4 @@
-"""``ledger check|rebuild|export``: the SQLite index of all runs."""
+"""``ledger check|rebuild|export|import``: the SQLite index of all runs."""
 
 from __future__ import annotations
 
@@ -105,9 +105,60 @@ def export(format: str, table: tuple[str, ...], output: Path | None, home: Path 
             note(f"wrote {path}")
 
 
+@verb("Example: python -m orchestrator ledger import --sacct jobs.txt --timezone Europe/Paris")
+@click.option(
+    "--sacct", metavar="<path>", help="A dump of `sacct -D -P` with its header; - is standard input."
+)
+@click.option("--live", is_flag=True, help="Ask sacct now instead of reading a dump.")
+@click.option("--since", metavar="<str>", default="30d", show_default=True, help="How far back --live asks.")
+@click.option(
+    "--log",
+    type=Path,
+    metavar="<list[Path]>",
+    multiple=True,
+    help="A log of Megatron-LM, torchtitan or NeMo (repeatable).",
+)
+@click.option(
+    "--job", metavar="<str>", help="The job that the logs are of; default: what they say themselves."
+)
+@click.option("--timezone", metavar="<str>", help="Zone of times without one; default: this machine's.")
+@click.option("--cluster", "-c", metavar="<str>", help="Cluster of the jobs where no column names it.")
+@click.option("--dry-run", is_flag=True, help="Show what would come in; change nothing.")
+@home_option
+@json_option
+def import_(
+    sacct: str | None,
+    live: bool,
+    since: str,
+    log: tuple[Path, ...],
+    job: str | None,
+    timezone: str | None,
+    cluster: str | None,
+    dry_run: bool,
+    home: Path | None,
+    json: bool,
+) -> None:
+    """Bring in jobs that Trainmaster did not launch: accounting and training logs; docs/import.md.
+
+    Importing the same again, or something that overlaps, adds nothing twice.
+    """
+    from ..importing.command import Wanted, run
+
+    wanted = Wanted(sacct, live, since, log, job, timezone, cluster, dry_run)
+    summaries = run(home_of(home), wanted)
+    if json:
+        emit({"imports": [summary.as_data() for summary in summaries]})
+        return
+    for summary in summaries:
+        for line in summary.lines():
+            say(line)
+
+
+import_.name = "import"  # a word of the language, so no name of a function
+
 command = Group(
     name="ledger",
-    commands=[check, rebuild, export],
+    commands=[check, rebuild, export, import_],
     help="The ledger: check it, rebuild it from the journals, export it.",
     epilog="Example: python -m orchestrator ledger check",
 )
