@@ -144,16 +144,32 @@ def lines(
             _cut(f"  {n}", width) for n in (verdict.notes if everything else verdict.notes[:4])
         ]
     commands = next_commands(verdict, run=run, stage=stage, job=job)
-    if commands:
-        out += ["", "next", *(f"  {c}" for c in commands[:4])]
-    return out if everything else _fit(out, width)
+    tail = ["", "next", *(row for c in commands[:4] for row in _pasted(c, width))] if commands else []
+    return [*out, *tail] if everything else _fit(out, tail)
 
 
-def _fit(rows: list[str], width: int) -> list[str]:
-    if len(rows) <= HEIGHT:
-        return rows
-    kept = [r for r in rows if r]
-    return kept[:HEIGHT]
+def _fit(body: list[str], tail: list[str]) -> list[str]:
+    """The commands stay whole: half a command, once pasted, is another one."""
+    if len(body) + len(tail) <= HEIGHT:
+        return body + tail
+    tail = [r for r in tail if r]
+    return [r for r in body if r][: max(0, HEIGHT - len(tail))] + tail
+
+
+_WORD = re.compile(r"""#.*|(?:'[^']*'|"[^"]*"|[^\s'"])+|\S""")
+
+
+def _pasted(command: str, width: int) -> list[str]:
+    """A command over as many lines as it needs, joined by backslashes; words, quoted or not, stay whole."""
+    if len(command) + 2 <= width:
+        return [f"  {command}"]
+    rows = [" "]
+    for word in _WORD.findall(command):
+        if len(rows[-1]) + 1 + len(word) + 2 > width and rows[-1].strip():
+            rows[-1] += " \\"
+            rows.append("   ")
+        rows[-1] += f" {word}"
+    return rows
 
 
 _STAMPS = re.compile(
