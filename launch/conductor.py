@@ -230,7 +230,7 @@ class Conductor:
         """Until every rank has ended, or something happens that must be decided on."""
         heard: float | None = None
         while True:
-            self._pump()
+            self._pump(_TICK_S if heard is None else SHORT_SETTLE_S / 2)
             now = time.monotonic()
             if self.stopping.asked:
                 if self.team.ended() or now > self.stopping.deadline + BACKSTOP_S or self.steps.over():
@@ -249,7 +249,9 @@ class Conductor:
                     return incidents.rank_end(self.team)
                 continue
             incident = self.pulse.check(self._tell)
-            if incident is not None:
+            if incident is None:
+                continue
+            if incident.kind != "straggler" or incidents.worth_a_restart(self.segment, self.team, incident):
                 return incident
 
     def _settle(self, incident: Incident | None) -> tuple[Incident | None, list[RankEnd]]:

@@ -97,7 +97,15 @@ def checked(segment: Segment, team: Team, cycle: int, nodes: Sequence[str]) -> N
             team.bar(member.node, f"{member.node} failed its checks: {health.summary_line()}")
             say(str(member.barred))
     failed = [member.node for member, health in seen if health.failed]
-    data = {"cycle": cycle, "status": worst.value, "checks": notable[:64], "failed": failed}
+    # A node's checks run side by side, and so do the nodes.
+    took = max((check.seconds for _, health in seen for check in health.checks), default=0.0)
+    data = {
+        "cycle": cycle,
+        "status": worst.value,
+        "seconds": round(took, 3),
+        "checks": notable[:64],
+        "failed": failed,
+    }
     segment.journal.append("preflight", data, cycle=cycle)
 
 
@@ -174,6 +182,21 @@ def decide(
     }
     journal.append("cycle.ended", ended, sync=True, cycle=cycle)
     return decision
+
+
+def worth_a_restart(segment: Segment, team: Team, incident: Incident) -> bool:
+    """Whether the policy ends a cycle for a slow rank. If not, its word is journaled and the cycle goes on.
+
+    In shadow nothing is done, as without us: a slow rank ends nothing by itself.
+    """
+    verdict = Verdict("straggler", redact(incident.detail), node=incident.node, rank=incident.rank)
+    decision = policy.decide(verdict, (), segment.config.budgets, capacity(segment, team, incident))
+    shadow = bool(segment.config.recovery.get("shadow"))
+    if decision.action is Action.SWAP_NODE and not shadow:
+        return True
+    data = {**decision.as_data(), "in_job": True, "shadow": shadow}
+    segment.journal.append("decision", data, sync=True, cycle=team.cycle)
+    return False
 
 
 def over(segment: Segment, team: Team, ends: Sequence[RankEnd], step: int | None) -> None:

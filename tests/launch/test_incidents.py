@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
+
+import pytest
 
 from launch import incidents
 from launch.allocation import Allocation
@@ -101,3 +104,26 @@ def test_in_shadow_it_is_said_and_not_done(run_dir: RunDir) -> None:
     decision = incidents.decide(it, seen, incident, seen.ends(), 12)
     told = run_dir.one("decision").data
     assert told["shadow"] and told["action"] == "restart_in_job" and not decision.stays
+
+
+@pytest.mark.parametrize(
+    ("spares", "left_s", "shadow", "rule"),
+    [
+        ("s", None, False, None),
+        ("", None, False, "straggler:no-spare"),
+        ("s", 1, False, "straggler:no-time-left"),
+        ("s", None, True, "straggler:swap"),
+    ],
+)
+def test_a_slow_rank_ends_the_cycle_only_if_the_policy_swaps_it_out(
+    run_dir: RunDir, spares: str, left_s: float | None, shadow: bool, rule: str | None
+) -> None:
+    it = segment(run_dir, startup_s=30)
+    it.config.recovery["shadow"] = shadow
+    it.allocation = replace(it.allocation, time_limit_s=left_s)
+    seen = team(spares=spares)
+    slow = incidents.Incident("straggler", "rank 1 on b takes 2.00 times", 1.0, 2.0, "b", 1, swap=True)
+    assert incidents.worth_a_restart(it, seen, slow) is (rule is None)
+    said = [event.data for event in run_dir.events("decision")]
+    assert [(data["rule"], data["shadow"]) for data in said] == ([] if rule is None else [(rule, shadow)])
+    assert not run_dir.events("cycle.ended")
