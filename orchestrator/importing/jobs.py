@@ -92,7 +92,7 @@ def _job(table: Table, number: int, row: Mapping[str, str], how: Reading) -> Job
         return None
     name = row.get("jobname", "").strip()
     comment = row.get("comment", "").strip()
-    if parse_token(name) or (comment.startswith(COMMENT_PREFIX) and parse_token(comment)):
+    if ("." in name and parse_token(name)) or (comment.startswith(COMMENT_PREFIX) and parse_token(comment)):
         table.faults.counts["jobs that Trainmaster itself submitted"] += 1
         return None
     state = jobstate.normalise(row["state"])
@@ -151,7 +151,7 @@ def _gpus(row: Mapping[str, str]) -> int | None:
     """GPUs of a node, where the row tells how many there are and of how many nodes."""
     nodes = fields.number(row.get("nnodes") or row.get("allocnodes") or "")
     told = row.get("alloctres", "")
-    found = _GPUS.search(told)
+    found = _GPUS.search(told) if told else None
     if nodes is None and (match := re.search(r"\bnode=(\d+)", told)):
         nodes = int(match[1])
     if found is None or not nodes:

@@ -77,7 +77,8 @@ def _attempts(home: Home, job: str | None, cluster: str | None) -> list[_Attempt
         return []
     sql = (
         "SELECT r.run_dir, a.stage, a.attempt_id, a.started_at, a.ended_at, a.run_id, a.cluster"
-        " FROM attempt a JOIN run r ON r.run_id = a.run_id WHERE a.job_id = ? AND (? IS NULL OR a.cluster = ?)"
+        " FROM attempt a JOIN run r ON r.run_id = a.run_id"
+        " WHERE a.job_id = ? AND (? IS NULL OR a.cluster = ?)"
         " ORDER BY a.restart_count"
     )
     with Ledger.open(home.ledger, readonly=True) as ledger:

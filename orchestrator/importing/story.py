@@ -45,6 +45,7 @@ def tell(lines: Iterable[str], zone: tzinfo | None, written_at: float) -> Story:
     at: float | None = None
     stamped = False
     seen: set[tuple[int, str, int]] = set()
+    waiting: list[Fact] = []  # begins of training without a time: they have that of the next line
     for text in lines:
         story.lines += 1
         if story.job is None and "SLURM" in text.upper():
@@ -52,6 +53,9 @@ def tell(lines: Iterable[str], zone: tzinfo | None, written_at: float) -> Story:
         stamp = loglines.stamp_of(text, zone)
         if stamp is not None:
             at, stamped = stamp, True
+            for fact in waiting:
+                fact.at = stamp
+            waiting.clear()
         line = loglines.read(text)
         if line is None:
             continue
@@ -79,6 +83,8 @@ def tell(lines: Iterable[str], zone: tzinfo | None, written_at: float) -> Story:
         if stamp is None and at is not None and line.kind == "step" and not stamped:
             at += line.each_s or 0.0
         story.facts.append(Fact(at if at is not None else 0.0, cycle, line, step))
+        if stamp is None and line.kind == "loaded":
+            waiting.append(story.facts[-1])
         if at is None and line.kind == "step":
             at = 0.0
     _place(story, stamped, written_at)

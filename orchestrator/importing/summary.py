@@ -16,8 +16,9 @@ class Summary:
     """Counts of one import.
 
     ``attempts``: runs of jobs in it, of which ``new`` were not known; ``events``: lines written;
-    ``left_out``: reason → rows not taken; ``ends``: state → attempts; ``unknown``: what reports cannot say, one line
-    each; ``assumed``: what was taken for granted; ``problems``: single rows or lines, the first ones.
+    ``left_out``: reason → rows not taken; ``ends``: state → attempts; ``unknown``: what reports
+    cannot say, one line each; ``assumed``: what was taken for granted; ``problems``: single rows or
+    lines, the first ones.
     """
 
     kind: str

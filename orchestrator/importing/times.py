@@ -47,7 +47,9 @@ def seconds(text: str, zone: tzinfo | None) -> float | None:
         found = float(text)
     else:
         # fromisoformat knows Z and a comma only from Python 3.11 on
-        moment = datetime.fromisoformat(text.replace("Z", "+00:00").replace(",", "."))
+        if "Z" in text or "," in text:
+            text = text.replace("Z", "+00:00").replace(",", ".")
+        moment = datetime.fromisoformat(text)
         if moment.tzinfo is None and zone is not None:
             moment = moment.replace(tzinfo=zone)
         try:

@@ -32,12 +32,12 @@ ENDS = (
 
 
 def rows(count: int) -> Iterator[str]:
-    """Jobs of 200 names by 20 users over a year; one in eight was requeued once."""
+    """Jobs of 20 names by 20 users over a year; one in eight was requeued once."""
     draw = random.Random(1)
     at, job = 1_750_000_000, 1_000_000
     while count > 0:
         at, job = at + 300, job + 1
-        name, user, first = draw.randrange(200), draw.randrange(20), draw.randrange(1, 900)
+        name, user, first = draw.randrange(20), draw.randrange(20), draw.randrange(1, 900)
         again = draw.random() < 0.125 and count > 1
         for run in range(1 + again):
             start = at + run * 8000
