@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from metrics.ledger import Ledger
 from metrics.ledger.rebuild import rebuild
@@ -200,3 +203,34 @@ def test_the_verb_prints_a_summary_as_json(tmp_path: Path) -> None:
     assert (told["new"], told["ends"]) == (3, {"NODE_FAIL": 1, "FAILED": 1, "COMPLETED": 1})
     by_pipe = CliRunner().invoke(app, [*argv[:3], "-", *argv[4:]], input=dump.read_text())
     assert json.loads(by_pipe.output)["imports"][0]["new"] == 0
+
+
+_JOBS = st.lists(
+    st.tuples(st.integers(1, 3), st.integers(0, 20), st.sampled_from(["FAILED", "NODE_FAIL", "COMPLETED"])),
+    max_size=8,
+    unique_by=lambda job: job[:2],
+)
+
+
+@given(_JOBS, st.data())
+@settings(max_examples=25, deadline=None)
+def test_dumps_in_order_of_time_give_what_one_dump_gives(
+    jobs: list[tuple[int, int, str]], data: st.DataObject
+) -> None:
+    lines = [
+        row(job, state, f"01T{hour:02}:00:00", f"01T{hour:02}:10:00", f"01T{hour:02}:50:00")
+        for job, hour, state in sorted(jobs, key=lambda job: job[1])
+    ]
+    cut = data.draw(st.integers(0, len(lines)))
+    back = data.draw(st.integers(0, cut))
+    sql = "SELECT attempt_id, state, category, started_at, ended_at FROM attempt ORDER BY 1"
+    with tempfile.TemporaryDirectory() as name:
+        parts, once = Home.at(Path(name) / "parts"), Home.at(Path(name) / "once")
+        bring(parts, lines[:cut])
+        bring(parts, lines[back:])
+        bring(once, lines)
+        if lines:
+            assert ask(parts, sql) == ask(once, sql)
+            assert ask(parts, "SELECT status, reason FROM stage") == ask(
+                once, "SELECT status, reason FROM stage"
+            )
