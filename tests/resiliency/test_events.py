@@ -125,7 +125,7 @@ def test_nan_cannot_be_written_silently() -> None:
 
 _PREFIXES = "|".join(sorted({name.split(".")[0] for name in TYPES if "." in name}))
 _LOOKS_LIKE_A_TYPE = re.compile(rf"(?:{_PREFIXES})\.[a-z_]+")
-_FILES = {".json", ".jsonl", ".log", ".py", ".db", ".yaml", ".yml", ".sh", ".txt", ".db-journal"}
+_FILES = {".json", ".jsonl", ".lock", ".log", ".py", ".db", ".yaml", ".yml", ".sh", ".txt", ".db-journal"}
 #: Functions that take dotted words which are no events: crash points, keys of a configuration.
 _OTHERS = {"point", "_number"}
 
