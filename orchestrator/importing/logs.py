@@ -106,8 +106,9 @@ def _bring(home: Home, path: Path, told: story.Story, attempts: list[_Attempt], 
         where = home.default_runs / name
         attempts = [_Attempt(where, STAGE, contract.attempt_id("imported", name, 0), None, None, False)]
     run_path = attempts[0].path
-    known, seen = _known(run_path)
-    said = _facts(told, attempts, seen, summary)
+    known, seen, heard = _known(run_path)
+    spoken = {a.id for a in attempts if a.own} & heard
+    said = _facts(told, attempts, seen, spoken, summary)
     summary.attempts = len({where["attempt"] for _, _, _, where in said} | known)
     summary.new = len({where["attempt"] for _, _, _, where in said} - known) if alone else 0
     summary.runs = [run_path.name]
@@ -123,12 +124,13 @@ def _bring(home: Home, path: Path, told: story.Story, attempts: list[_Attempt], 
     ingest(home, [run_path])
 
 
-def _known(path: Path) -> tuple[set[str], set[tuple[Any, ...]]]:
-    """Attempts that already have words of training, and which words."""
+def _known(path: Path) -> tuple[set[str], set[tuple[Any, ...]], set[str]]:
+    """Attempts that already have words of training, which words, and those whose own program said some."""
     directory = contract.RunPaths(path).journal
     events = journal.read_run(directory)[0] if directory.is_dir() else []
     told = [event for event in events if event.type in _TYPES]
-    return {event.attempt for event in told if event.attempt}, {_key(event) for event in told}
+    heard = {event.attempt for event in told if event.attempt and event.writer != WRITER}
+    return {event.attempt for event in told if event.attempt}, {_key(event) for event in told}, heard
 
 
 _TYPES: Final = {"progress": "step", "checkpoint.committed": "saved", "workload.resumed": "loaded"}
@@ -139,13 +141,17 @@ def _key(event: Event) -> tuple[Any, ...]:
 
 
 def _facts(
-    told: story.Story, attempts: Sequence[_Attempt], seen: set[tuple[Any, ...]], summary: Summary
+    told: story.Story,
+    attempts: Sequence[_Attempt],
+    seen: set[tuple[Any, ...]],
+    spoken: set[str],
+    summary: Summary,
 ) -> list[Said]:
+    """What the log adds; ``seen``: words that are known, ``spoken``: attempts whose own program told them."""
     types = {kind: name for name, kind in _TYPES.items()}
     said: list[Said] = []
     cycles: dict[str, dict[int, int]] = {}
     last: dict[tuple[str, int], story.Fact] = {}
-    spoken = _spoken(attempts, seen)
     for fact in told.facts:
         attempt = _of(attempts, fact.at)
         if attempt.id in spoken:
@@ -164,11 +170,6 @@ def _facts(
         at = fact.at if attempt.started_at is None else max(fact.at, attempt.started_at)
         said.append((at, kind, _data(fact), where))
     return said
-
-
-def _spoken(attempts: Sequence[_Attempt], seen: set[tuple[Any, ...]]) -> set[str]:
-    """Our own attempts with progress: their programs said it better than their logs do."""
-    return {a.id for a in attempts if a.own and any(key[:2] == ("progress", a.id) for key in seen)}
 
 
 def _turn(before: story.Fact | None, fact: story.Fact, where: dict[str, Any]) -> list[Said]:

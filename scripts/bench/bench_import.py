@@ -45,7 +45,7 @@ def rows(count: int) -> Iterator[str]:
             nodes = f"gpu[{first:04d}-{first + 7:04d}]"
             yield (
                 f"{job}|train-{name}|user{user}|alpha|{state}|{code}|{_time(start)}|{_time(start + 60)}|"
-                f"{_time(start + 7260)}|{nodes}|/work/user{user}/{name}|gres/gpu=64,node=8"
+                f"{_time(start + 7260)}|{nodes}|/home/user{user}/{name}|gres/gpu=64,node=8"
             )
             count -= 1
 
@@ -54,12 +54,12 @@ def _time(at: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at))
 
 
-def run_import(home: Path, dump: Path) -> tuple[float, float]:
+def run_import(home: Path, dump: Path, *more: str) -> tuple[float, float]:
     """Processor seconds and peak memory in bytes of the command."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     argv = ["-m", "orchestrator", "ledger", "import", "--timezone", "UTC", "--sacct", str(dump)]
     subprocess.run(
-        [sys.executable, *argv, "--home", str(home)],
+        [sys.executable, *argv, *more, "--home", str(home)],
         cwd=ROOT,
         check=True,
         env={**os.environ, "PYTHONHASHSEED": "0"},
@@ -89,6 +89,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="trainmaster-bench-") as name:
         home, dump = Path(name) / "home", Path(name) / "jobs.txt"
         dump.write_text("\n".join([COLUMNS, *rows(args.rows)]) + "\n")
+        dry, _ = run_import(home, dump, "--dry-run")
         first, memory = run_import(home, dump)
         again, _ = run_import(home, dump)
         plain = plain_insert(Path(name) / "plain.db", dump)
@@ -96,6 +97,7 @@ def main() -> int:
     aim = 10.0 * args.rows / 100_000
     results = [
         Result(f"import of {size}, processor time", first, "s", plain, first / plain, aim),
+        Result(f"reading and grouping alone ({size}, --dry-run)", dry, "s", plain, dry / plain),
         Result(f"the same {size} once more", again, "s", plain, again / plain, aim),
         Result(f"memory, import of {size}", memory / 1e6, "MB"),
     ]

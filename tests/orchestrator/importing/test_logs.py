@@ -14,6 +14,7 @@ from orchestrator.home import Home
 from orchestrator.importing.logs import import_log
 from orchestrator.importing.sacct import Options, import_sacct
 from resiliency.errors import NotFound, StorageError
+from resiliency.journal import JournalWriter
 
 UTC = Options(zone="UTC")
 SACCT = [
@@ -117,6 +118,39 @@ def test_the_file_name_may_name_the_job(home: Home, tmp_path: Path) -> None:
     import_sacct(home, SACCT, "x", UTC)
     import_log(home, log(tmp_path, FIRST, "slurm-100.out"), UTC)
     assert ask(home, "SELECT step FROM attempt ORDER BY attempt_id") == [(20,), (None,)]
+
+
+def own_run(home: Home, *, progress: bool) -> Path:
+    """A run of Trainmaster's own with one attempt."""
+    path = home.default_runs / "mine-20260101-000000-abcd"
+    where = {"stage": "train", "attempt": "c1/500.0"}
+    job = {"token": f"{path.name}.train.001", "job_id": "500"}
+    seen = {"state": "TIMEOUT", "started_at": 1_767_229_200.0, "ended_at": 1_767_236_400.0}
+    with JournalWriter(path / "journal", run=path.name, writer="login-a") as out:
+        out.append("run.created", {"name": "mine", "stages": [{"name": "train"}]})
+        out.append("job.observed", {**job, **seen}, **where)
+        if progress:
+            out.append("progress", {"step": 3}, cycle=0, **where)
+    with Ledger.open(home.ensure().ledger) as ledger:
+        ledger.ingest_run(path)
+    return path
+
+
+def test_a_log_of_our_own_job_helps_only_where_its_program_was_silent(home: Home, tmp_path: Path) -> None:
+    own_run(home, progress=False)
+    summary = import_log(home, log(tmp_path, FIRST), UTC, job="500")
+    assert summary.runs == ["mine-20260101-000000-abcd"]
+    assert ask(home, "SELECT step, checkpoint_step FROM attempt") == [(20, 10)]
+    assert import_log(home, log(tmp_path, FIRST), UTC, job="500").events == 0
+    assert import_log(home, log(tmp_path, [*FIRST, step("01:40:00", 30)]), UTC, job="500").events == 2
+
+
+def test_what_our_own_program_told_is_not_told_again(home: Home, tmp_path: Path) -> None:
+    own_run(home, progress=True)
+    summary = import_log(home, log(tmp_path, FIRST), UTC, job="500")
+    assert summary.events == 0
+    assert summary.left_out["facts of an attempt whose own program told its progress"] == 4
+    assert ask(home, "SELECT step FROM attempt") == [(3,)]
 
 
 def test_what_cannot_be_brought_in(home: Home, tmp_path: Path) -> None:
