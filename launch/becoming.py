@@ -26,8 +26,9 @@ _AT_IMPORT = (
     b"PYTHON", b"LD_", b"GLIBC_", b"MALLOC_", b"LANG", b"LC_", b"TZ", b"OMP_", b"GOMP_", b"KMP_", b"MKL_",
     b"OPENBLAS_", b"BLIS_", b"NUMEXPR_", b"CUDA_", b"NVIDIA_", b"NVTE_", b"PYTORCH_", b"TORCH_",
 )  # fmt: skip
-#: Set by launchers for each rank, read when process groups are made.
-_LATE = (b"TORCH_NCCL_",)
+#: Set by launchers for each rank (torchrun and NVRx from 0.6 on tell that all run one program), read when
+#: process groups are made.
+_LATE = (b"TORCH_NCCL_", b"TORCH_ELASTIC_")
 _NVML_CHECK = b"PYTORCH_NVML_BASED_CUDA_CHECK"
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _libc = ctypes.CDLL(None, use_errno=True)

@@ -335,6 +335,14 @@ def test_what_is_read_at_import_must_be_the_same(node: Node) -> None:
         assert (done.stdout, "other CPUs" in done.stderr) == ("ran\n", True)
 
 
+@pytest.mark.parametrize("name", ["TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_ELASTIC_WORKER_IDENTICAL"])
+def test_what_a_launcher_sets_for_its_ranks_is_read_late(node: Node, name: str) -> None:
+    node.open("json")
+    done = node.run(node.program(f"import os; print(os.environ[{name!r}])"), env={name: "1"})
+    assert (done.stdout, done.stderr) == ("1\n", "")
+    assert "shim" in node.record("start")
+
+
 @pytest.mark.parametrize(
     "command",
     [["sh", "-c", "echo $0"], ["python", "-X", "dev", "p.py"], ["python", "-c", "0"], ["python", "no.py"]],
