@@ -119,8 +119,8 @@ def of_attempt(run: Run, attempt: Attempt) -> Target:
     )
     title = f"{run.id}, {attempt.stage} link {attempt.link}, attempt {attempt.id}"
     slurm = [_fact(attempt)] if attempt.record is not None else []
-    nodes = list((attempt.started or {}).get("nodes") or ()) or (slurm[0].nodes if slurm else [])
-    return Target(title, paths, slurm, [str(n) for n in nodes], attempt.job_id, run, attempt)
+    nodes = expand(str((attempt.started or {}).get("nodes") or "")) or (slurm[0].nodes if slurm else [])
+    return Target(title, paths, slurm, nodes, attempt.job_id, run, attempt)
 
 
 def _gathered(folder: Path, prefix: str) -> list[Path]:
@@ -164,6 +164,8 @@ def _foreign(job: str, scratch: Path) -> Target:
     sacct = _run(["sacct", "-P", "-D", "-j", job, "-o", SACCT])
     shown = _run(["scontrol", "show", "job", job])
     sinfo = _run(["sinfo", "-R"])
+    if len(sacct.splitlines()) < 2:  # of a job it does not know it shows its header
+        sacct = ""
     if not sacct and not shown:
         raise NotFound(
             f"neither a run of ours nor a job that Slurm knows: {job}",

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator import runs, triage
+
 CASES = Path(__file__).resolve().parents[1] / "data" / "triage" / "cases"
 PROGRAM = (sys.executable, "-m", "orchestrator", "triage")
 
@@ -115,6 +117,11 @@ def test_a_run_of_ours_is_judged_labelled_and_scored(env, tmp_path):
     got = json.loads(run(env, "--json"))
     assert got["category"] == "data_error"
     assert "JSONDecodeError" in got["evidence"][0]["text"]
+    (run_dir,) = (tmp_path / "home" / "runs").glob("boom-*")
+    ours = runs.open_run(run_dir)
+    attempt = triage.pick(ours)
+    assert attempt.started is not None and attempt.started["nodes"] == "local-0"
+    assert triage.of_attempt(ours, attempt).nodes == ["local-0"]
     page = run(env)
     assert "resume boom-" in page
     attempt = next(w for w in page.split() if w.startswith("local/"))
