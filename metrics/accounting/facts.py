@@ -76,7 +76,8 @@ class CycleFacts:
 class AttemptFacts:
     """One attempt. ``ended`` None: it goes on. ``heard``: its supervisor spoke, ``finished``: its last word.
 
-    ``decided``: on the attempt as a whole. ``lost``: node → when it was lost.
+    ``decided``: on the attempt as a whole. ``lost``: node → when it was lost. ``foreign``: somebody else
+    launched it, and what is known of it was imported.
     """
 
     stage: str
@@ -92,6 +93,7 @@ class AttemptFacts:
     cycles: tuple[CycleFacts, ...] = ()
     nodes: tuple[str, ...] = ()
     lost: Mapping[str, int] = field(default_factory=dict)
+    foreign: bool = False
 
 
 def set_aside(events: Iterable[Event]) -> frozenset[tuple[str, int]]:
@@ -151,6 +153,7 @@ def attempt_facts(
         cycles=cycles,
         nodes=tuple(sorted({*nodes, *lost, *(n for c in cycles for n in (*c.nodes, *c.spares))})),
         lost=lost,
+        foreign=bool((attempt.started or {}).get("imported")),
     )
 
 

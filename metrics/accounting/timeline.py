@@ -89,10 +89,12 @@ class _Walk:
 
     def __init__(self, line: Line, attempt: AttemptFacts, cycles: tuple[Cycle, ...], around: Around) -> None:
         self.line, self.attempt, self.cycles = line, attempt, cycles
-        self.talks, self.complete = around.talks, around.finisher
+        # Another job's log says nothing of how a job that we did not launch went.
+        self.talks, self.complete = around.talks and not attempt.foreign, around.finisher
         self.start = line.at  # of the allocation
         self.begins: dict[int, int] = {}
-        self.now: tuple[str, int | None] = ("launching" if attempt.heard else "unknown", None)
+        spoke = attempt.heard and not attempt.foreign
+        self.now: tuple[str, int | None] = ("launching" if spoke else "unknown", None)
 
     def go(self) -> Timeline:
         attempt, line = self.attempt, self.line

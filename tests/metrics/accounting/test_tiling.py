@@ -152,6 +152,18 @@ def test_a_stop_asked_before_the_start_by_a_clock_that_is_behind_leaves_the_queu
     assert shown(story.tiled()[0]) == [("queued", 10.0), ("draining", 40.0)]
 
 
+def test_one_imported_job_s_log_says_nothing_of_another() -> None:
+    story = Story()
+    for job, at in (("7.0", 0.0), ("8.0", 200.0)):
+        story.job(job, 1, at, at + 10.0, at + 100.0)
+        story.at(at + 10.0, "attempt.started", job, imported=True)
+        story.at(at + 10.0, "role.started", job, 0, role="imported")
+    story.words("7.0", 0, (30.0, 1), (90.0, 61))
+    first, second = story.tiled()
+    assert shown(first)[:2] == [("queued", 10.0), ("init", 20.0)]
+    assert shown(second) == [("queued", 10.0), ("unknown", 90.0)]
+
+
 def test_of_a_job_that_nothing_of_ours_saw_inside_only_the_queue_is_known() -> None:
     story = Story()
     story.job("7.0", 1, 0.0, 30.0, 100.0)
