@@ -66,8 +66,10 @@ def test_a_killed_node_is_followed_by_the_next_link_and_its_row_is_kept(
 @pytest.mark.slow
 def test_preemption_by_the_high_partition_saves_and_goes_on(person: Person, slurm_cluster) -> None:
     run = person.submit(counter(steps=100, args=("--step-s", "0.2", "--every", "1000")))
-    person.until(run, lambda s: running(s, step=10))
-    ask = ["sbatch", "--parsable", "-p", "high", "-N", "8", "--exclusive", "-t", "2"]
+    seen = person.until(run, lambda s: running(s, step=10))
+    # Its own node, not all of them: one that an earlier test has killed may not be back yet.
+    (node,) = slurm_hosts(person, attempts(seen)[0]["nodes"])
+    ask = ["sbatch", "--parsable", "-p", "high", "-w", node, "--exclusive", "-t", "2"]
     ask += ["--wrap", "sleep 8"]
     high = subprocess.run(ask, env=person.env, capture_output=True, text=True, check=True, cwd=person.workdir)
     assert high.stdout.strip().isdigit()
