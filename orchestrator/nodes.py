@@ -10,7 +10,6 @@ import contextlib
 import getpass
 import math
 import re
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -20,18 +19,17 @@ from resiliency import durable, journal
 from resiliency.contract import HOME_JOURNAL
 from resiliency.edges import Clock
 from resiliency.errors import TrainmasterError, UsageError
-from resiliency.exclusion import DAY_S, Exclusion, Order, Settings, active, avoided, choose, orders_in
+from resiliency.exclusion import Exclusion, Order, Settings, active, avoided, choose, orders_in
 from resiliency.node_evidence import WINDOW_S, Evidence, due, evidence_of
 from resiliency.state import RunState
 
 from .home import Home
+from .moments import moment
 from .plan import StagePlan
 from .runs import Run
 from .schedulers.base import Scheduler
 
 _NODE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-_SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([mhdw])")
-_UNIT_S: Final = {"m": 60.0, "h": 3600.0, "d": DAY_S, "w": 7 * DAY_S}
 #: An exclusion that a person repeats and that would end hardly later is the same one.
 _SAME_S: Final = 3600.0
 
@@ -171,18 +169,7 @@ def parse_until(text: str, now: float) -> float:
 
     Raises UsageError for anything else and for a time that is past.
     """
-    match = _SPAN.fullmatch(text.strip())
-    if match is not None:
-        end = now + float(match[1]) * _UNIT_S[match[2]]
-    else:
-        for shape in ("%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"):
-            try:
-                end = time.mktime(time.strptime(text.strip(), shape))
-                break
-            except (ValueError, OverflowError):
-                continue
-        else:
-            raise UsageError(f"--until {text!r} is no time", hint="36h, 7d, 2w, or a date: 2026-12-24")
+    end = moment(text, now, "--until")
     if end <= now:
         raise UsageError(f"--until {text} is past", hint="to let a node back: nodes readmit NODE")
     return end

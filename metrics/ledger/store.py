@@ -124,10 +124,15 @@ class Ledger:
         version = refuse_foreign(connection, str(self.path))
         if version == VERSION:
             return
+        why = _not_writable(self.path) if self.readonly_reason is not None else None
+        if self.readonly_reason is not None and why is None:
+            # Who only wants to read may write: an upgrade must not make reading wait for a writer's command.
+            Ledger.open(self.path, wait_s=self._wait_s).close()
+            return
         if self.readonly_reason is not None:
             raise LedgerError(
                 f"ledger {self.path} has the older schema {version} and cannot be brought to"
-                f" {VERSION}: {self.readonly_reason}",
+                f" {VERSION}: {why}",
                 hint="run the command as the owner of the file, or use another --home",
             )
         with writer_lock(self.path, self._wait_s):

@@ -12,6 +12,7 @@ VERBS = {
     "plan": "Show stages, chains, node-hours and (with --scripts) the scripts. Submits and writes nothing.",
     "submit": "Submit an experiment: check it, make a run, queue the first links of every stage.",
     "status": "Show runs, or one run with its stages, attempts, causes and figures.",
+    "report": "Show where the time of runs went: ETTR, goodput, failures, each with its window and bounds.",
     "logs": "Print the logs of a run: per link the supervisor's, per node the roles'. "
     "Credentials are redacted.",
     "triage": "Find the root cause of a dead or standing job, and say what to do. "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -288,3 +289,14 @@ def test_opening_the_ledger_loads_no_heavy_module() -> None:
 
 def test_the_lock_lies_beside_the_ledger(tmp_path: Path) -> None:
     assert lock_path(tmp_path / "ledger.db") == tmp_path / "ledger.db.lock"
+
+
+def test_who_only_reads_brings_an_older_ledger_up_to_date_if_they_may(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as old:
+        migrate(old, str(path), migrations=MIGRATIONS[:1])
+        assert version_of(old) == 1
+    with Ledger.open(path, readonly=True) as ledger:
+        assert version_of(ledger.connection) == VERSION
+        with pytest.raises(LedgerError, match="cannot be written"), ledger.writing():
+            pass
