@@ -93,15 +93,19 @@ def _interval(summary: Summary, saves: Saves, starts: int, notes: list[str]) -> 
         return None
     group = {name: sum(s for kind, s in wall.items() if KINDS[kind].group == name) for name in _BACK}
     back = group["recovery"] / max(1, mtbf.n or 0) + group["start"] / max(1, starts)
-    return advice.checkpoint_interval(
-        steps / saves.count,
-        saves.stall_s,
-        mtbf.value * 3600,
-        back,
-        None if mtbf.low is None else mtbf.low * 3600,
-        None if mtbf.high is None else mtbf.high * 3600,
-        saves.persist_s or 0.0,
-    )
+    try:
+        return advice.checkpoint_interval(
+            steps / saves.count,
+            saves.stall_s,
+            mtbf.value * 3600,
+            back,
+            None if mtbf.low is None else mtbf.low * 3600,
+            None if mtbf.high is None else mtbf.high * 3600,
+            saves.persist_s or 0.0,
+        )
+    except ValueError as error:
+        notes.append(f"checkpoint interval: {error}")
+        return None
 
 
 def _spares(reading: Reading, summary: Summary, notes: list[str]) -> advice.SpareAdvice | None:
@@ -114,7 +118,11 @@ def _spares(reading: Reading, summary: Summary, notes: list[str]) -> advice.Spar
     away = list(_away(reading))
     if not away:
         notes.append(f"spares: no node came back yet; taken to be away for {_AWAY_HOURS:g} h")
-    return advice.spares(size, 1000 * len(laid) / days, fmean(away) if away else _AWAY_HOURS)
+    try:
+        return advice.spares(size, 1000 * len(laid) / days, fmean(away) if away else _AWAY_HOURS)
+    except ValueError as error:  # nodes fail faster than they come back
+        notes.append(f"spares: {error}")
+        return None
 
 
 def _away(reading: Reading) -> Iterator[float]:

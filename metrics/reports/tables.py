@@ -7,10 +7,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from metrics.accounting.advise import Advice
 from metrics.accounting.figures import Figure
 from metrics.accounting.values import Failure, Slice, Summary
 
@@ -68,6 +69,10 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
         "reason": "the verdict in words",
         "signature": "what groups equal failures",
     },
+    "advice": {
+        "topic": "checkpoint interval, spares, fix (a cause, the dearest first) or note",
+        "text": "the advice, with the numbers it rests on",
+    },
 }
 
 
@@ -84,8 +89,8 @@ class Table:
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
 
-def tables(summary: Summary, dimension: str | None = None) -> list[Table]:
-    """The figures, the waterfall and the failures; the first two also split by ``dimension``.
+def tables(summary: Summary, advice: Advice, dimension: str | None = None) -> list[Table]:
+    """The figures, the waterfall, the failures and the advice; the first two also split by ``dimension``.
 
     Raises KeyError for a dimension that the accounting does not know.
     """
@@ -98,6 +103,7 @@ def tables(summary: Summary, dimension: str | None = None) -> list[Table]:
         _table("figures", figures),
         _table("waterfall", slices),
         _table("failures", [_failure(one) for one in summary.failures]),
+        _table("advice", _advice(advice)),
     ]
 
 
@@ -123,6 +129,15 @@ def _failure(one: Failure) -> tuple[Cell, ...]:
         int(one.rehearsal), one.node, one.rank, one.action, one.rule, one.step, one.resumed_from,
         *map(iso, moments), one.lost_steps, one.lost_seconds, one.lost_gpu_hours, one.reason, one.signature,
     )  # fmt: skip
+
+
+def _advice(advice: Advice) -> Iterator[tuple[Cell, ...]]:
+    if advice.interval is not None:
+        yield "checkpoint interval", advice.interval.text
+    if advice.spares is not None:
+        yield "spares", advice.spares.text
+    yield from (("fix", fix.text) for fix in advice.fixes)
+    yield from (("note", note) for note in advice.notes)
 
 
 def iso(at: float | None) -> str | None:

@@ -27,7 +27,7 @@ VERBS = {
     "and which one `auto` means.",
     "schema": "Print the JSON Schema of the experiment file.",
     "version": "Print the version of Trainmaster, Python and the packages it drives.",
-    "nodes": "Nodes that are kept out of runs: list them, explain one, exclude and readmit.",
+    "nodes": "Nodes that are kept out of runs: list, rank, explain, exclude, readmit.",
     "ledger": "The ledger: check it, rebuild it from the journals, export it.",
 }
 

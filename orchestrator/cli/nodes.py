@@ -1,4 +1,4 @@
-"""``nodes list|explain|exclude|readmit``: which nodes are kept out of runs, and why."""
+"""``nodes list|rank|explain|exclude|readmit``: which nodes are kept out of runs, and why."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import click
 
 from .commands import Group, argument, verb
 from .common import cell, console, emit, home_of, note, say
+from .noderank import rank
 from .options import home_option, json_option
 from .show import clock_time, duration, report_data, report_lines
 
@@ -223,7 +224,7 @@ def _table(reports: Sequence[NodeReport]) -> Any:
 
 command = Group(
     name="nodes",
-    commands={"list": listing, "explain": explain, "exclude": exclude, "readmit": readmit},
-    help="Nodes that are kept out of runs: list them, explain one, exclude and readmit.",
+    commands={"list": listing, "rank": rank, "explain": explain, "exclude": exclude, "readmit": readmit},
+    help="Nodes that are kept out of runs: list, rank, explain, exclude, readmit.",
     epilog="Example: python -m orchestrator nodes list",
 )

@@ -80,14 +80,14 @@ def command(
     scope = _scope(run, since, until, stage, cluster, rehearsals)
     if refresh:
         _refresh(where)
+    from metrics.accounting.advise import advise
     from metrics.accounting.summary import summarise
     from metrics.ledger import Ledger
+    from metrics.reports.tables import tables
 
     with Ledger.open(where.ledger, readonly=True) as ledger:
         summary = summarise(ledger, scope)
-        from metrics.reports.tables import tables
-
-        _write(where, summary, tables(summary, by), by, shape, output)
+        _write(summary, tables(summary, advise(ledger, scope, summary), by), by, shape, output)
 
 
 def _refresh(where: Home) -> None:
@@ -130,9 +130,7 @@ def _scope(
     return Scope(run, stage, first, last, cluster, rehearsals=rehearsals, now=now)
 
 
-def _write(
-    home: Home, summary: Summary, found: list[Table], by: str | None, shape: str, output: Path | None
-) -> None:
+def _write(summary: Summary, found: list[Table], by: str | None, shape: str, output: Path | None) -> None:
     from metrics.reports import formats
 
     if shape == "csv":
@@ -174,7 +172,7 @@ def _show(summary: Summary, found: list[Table], by: str | None) -> None:
 
     from metrics.reports.formats import shown
 
-    figures, waterfall, failures = found
+    figures, waterfall, failures, advice = found
     out = console()
     say(summary.window)
     table = Rich("figure", "value", "unit", "bounds", "n", "note", title="figures", title_justify="left")
@@ -213,6 +211,8 @@ def _show(summary: Summary, found: list[Table], by: str | None) -> None:
         for one in failures.records()[-_FAILURES:]:
             table.add_row(*(cell("-" if one[name] is None else str(one[name])) for name in names))
         out.print(table)
+    for topic, text in advice.rows:
+        say(f"{topic}: {text}")
     say("definitions: docs/accounting.md; all columns: --format csv or json")
 
 

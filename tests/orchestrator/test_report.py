@@ -96,3 +96,24 @@ def test_runs_that_an_older_version_read_are_read_again(home: Path) -> None:
     assert "reading 1 runs again" in done.stderr
     assert any(row["kind"] == "recomputing" for row in json.loads(done.stdout)["waterfall"])
     assert not report(home).stderr
+
+
+def test_nodes_are_ranked_with_their_evidence(home: Path) -> None:
+    def ranked(*argv: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "orchestrator", "nodes", "rank", *argv],
+            env={**os.environ, "TRAINMASTER_HOME": str(home)}, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == code, done.stdout + done.stderr
+        return done
+
+    told = json.loads(ranked("--since", "1970-01-01T00:00", "--json").stdout)
+    assert [(one["node"], one["failures"], one["lemon"]) for one in told["nodes"]] == [
+        ("n2", 1, False),  # two nodes are no fleet to be compared with
+        ("n1", 0, False),
+    ]
+    assert told["fleet"]["nodes"] == 2 and told["notes"]
+    assert "n2" in ranked("--since", "1970-01-01T00:00").stdout
+    assert "no node had work since 90d" in ranked().stdout
+    assert "is not past" in ranked("--since", "2999-01-01", code=2).stderr
+    ranked("--factor", "1", code=2)

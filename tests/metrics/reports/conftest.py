@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from metrics.accounting.advise import Advice
 from metrics.accounting.summary import Scope, Summary, summarise
 from metrics.ledger import Ledger
 from tests.metrics.accounting.stories import RUN, two_attempts
 from tests.metrics.rundirs import lines, write
 
+ADVICE = Advice(None, None, (), ("spares: nothing is known",))
 Make = Callable[..., Summary]
 
 

@@ -11,7 +11,7 @@ import pytest
 from metrics.reports.formats import as_csv, as_data, as_markdown, shown
 from metrics.reports.tables import Table, tables
 
-from .conftest import Make
+from .conftest import ADVICE, Make
 
 HOSTILE = Table(
     "hostile",
@@ -42,9 +42,9 @@ def test_numbers_below_zero_stay_numbers() -> None:
 
 def test_json_has_every_table_and_no_nan(make: Make) -> None:
     summary = make()
-    found = as_data(summary, [*tables(summary), HOSTILE])
+    found = as_data(summary, [*tables(summary, ADVICE), HOSTILE])
     text = json.dumps(found, allow_nan=False)
-    assert set(json.loads(text)) == {"window", "figures", "waterfall", "failures", "hostile"}
+    assert set(json.loads(text)) == {"window", "figures", "waterfall", "failures", "advice", "hostile"}
     assert found["hostile"][3] == {"a": "<script>|`x`", "b": None}
 
 

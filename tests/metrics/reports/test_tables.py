@@ -9,7 +9,7 @@ import pytest
 
 from metrics.reports.tables import COLUMNS, iso, tables
 
-from .conftest import Make
+from .conftest import ADVICE, Make
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -27,10 +27,12 @@ def test_every_column_is_in_the_dictionary_and_nothing_else() -> None:
 
 
 def test_cells_are_those_of_the_run_computed_by_hand(make: Make) -> None:
-    figures, waterfall, failures = tables(make())
-    assert (figures.name, waterfall.name, failures.name) == ("figures", "waterfall", "failures")
+    figures, waterfall, failures, advice = tables(make(), ADVICE)
+    assert [one.name for one in (figures, waterfall, failures, advice)] == list(COLUMNS)
     assert all(
-        len(row) == len(table.columns) for table in (figures, waterfall, failures) for row in table.rows
+        len(row) == len(table.columns)
+        for table in (figures, waterfall, failures, advice)
+        for row in table.rows
     )
     times = {row["kind"]: row["seconds"] for row in waterfall.records()}
     assert times["detecting"] == 4.0 and times["recomputing"] == 99.0
@@ -43,12 +45,12 @@ def test_cells_are_those_of_the_run_computed_by_hand(make: Make) -> None:
 
 
 def test_a_dimension_adds_its_groups(make: Make) -> None:
-    figures, waterfall, _ = tables(make(), "node")
+    figures, waterfall, *_ = tables(make(), ADVICE, "node")
     nodes = {row["key"] for row in figures.records() if row["dimension"] == "node"}
     assert nodes == {"n1", "n2"}
     assert {row["dimension"] for row in waterfall.records()} >= {"all", "node"}
     with pytest.raises(KeyError):
-        tables(make(), "colour")
+        tables(make(), ADVICE, "colour")
 
 
 @pytest.mark.parametrize(("at", "told"), [(None, None), (0.0, "1970-01-01T00:00:00.000Z"), (1e30, None)])
