@@ -13,6 +13,7 @@ VERBS = {
     "submit": "Submit an experiment: check it, make a run, queue the first links of every stage.",
     "status": "Show runs, or one run with its stages, attempts, causes and figures.",
     "report": "Show where the time of runs went: ETTR, goodput, failures, each with its window and bounds.",
+    "compare": "Compare two runs: every figure and the shares of time, with their difference.",
     "logs": "Print the logs of a run: per link the supervisor's, per node the roles'. "
     "Credentials are redacted.",
     "triage": "Find the root cause of a dead or standing job, and say what to do. "

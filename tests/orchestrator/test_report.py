@@ -117,3 +117,19 @@ def test_nodes_are_ranked_with_their_evidence(home: Path) -> None:
     assert "no node had work since 90d" in ranked().stdout
     assert "is not past" in ranked("--since", "2999-01-01", code=2).stderr
     ranked("--factor", "1", code=2)
+
+
+def test_two_runs_side_by_side(home: Path) -> None:
+    def compared(*argv: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "orchestrator", "compare", *argv],
+            env={**os.environ, "TRAINMASTER_HOME": str(home)}, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == code, done.stdout + done.stderr
+        return done
+
+    assert "ettr" in compared("demo", RUN).stdout
+    told = json.loads(compared("demo", RUN, "--format", "json").stdout)
+    assert told["first"].startswith(f"run {RUN}") and all(row["difference"] == 0 for row in told["compare"])
+    assert compared("demo", RUN, "-f", "csv").stdout.startswith("what,name,unit,first,second")
+    assert "nosuch" in compared("demo", "nosuch", code=7).stderr
