@@ -331,14 +331,12 @@ class Conductor:
         if code in (exitcodes.COMPLETE, exitcodes.PROGRESS_MADE):
             code = 1
         why = f"node {member.node} was lost" if named else str(member.lost)
-        # An agent that vanished from a node that answers proves nothing about the node.
-        vanished = self.steps.gone(member.node) and not named
         return RankEnd(
             None,
             code,
             time.time(),
             why,
-            "" if vanished else "node_down",
+            "" if self.steps.vanished(member.node) else "node_down",
             killed=self.stopping.asked and not named,
             node=member.node,
         )
@@ -361,7 +359,7 @@ class Conductor:
         """Send every agent home; those that do not go are ended."""
         self.hub.send(self.hub.nodes, {"do": "exit"})
         gone = [member.node for member in self.team.members.values() if member.lost is not None]
-        killed = [node for node in gone if steps.gone(node) and not steps.named_lost(node)]
+        killed = [node for node in gone if steps.vanished(node)]
         lost = bool(gone)
         until = time.monotonic() + (1.0 if lost else BACKSTOP_S)
         while not steps.over() and time.monotonic() < until:

@@ -63,6 +63,10 @@ class Steps:
         """Whether srun said that the node failed; without a name it may be any."""
         return node in self.lost_nodes or "" in self.lost_nodes
 
+    def vanished(self, node: str) -> bool:
+        """Whether only its agent is gone: from a node that answers, which proves nothing about the node."""
+        return self.gone(node) and not self.named_lost(node)
+
     def code_of(self, node: str) -> int:
         """The exit code of an agent that did not say how it went."""
         if self.local:

@@ -9,8 +9,6 @@ rebuild.
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import sqlite3
 import zlib
 from collections.abc import Iterator, Sequence
@@ -19,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from resiliency import journal
+from resiliency.collector import uncollected
 from resiliency.contract import HOME_JOURNAL, RunPaths
 from resiliency.durable import storage_error
 from resiliency.events import BadEvent, Event
@@ -111,25 +110,12 @@ def ingest(connection: sqlite3.Connection, run_dir: Path) -> IngestReport:
     report = IngestReport(run_dir.name)
     if _elsewhere(connection, run_dir, report):
         return report
-    with _uncollected():
+    with uncollected():
         reader = _Reader(connection, run_dir.name, RunPaths(run_dir).journal, report)
         reader.read()
         events = list(stored_events(connection, run_dir.name))
         _replace(connection, run_dir, events)
     return report
-
-
-@contextlib.contextmanager
-def _uncollected() -> Iterator[None]:
-    """Without the collector of cycles: hundreds of thousands of rows and facts live until the run is
-    done, none in a cycle, and looking at them again and again takes a sixth of the time."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
 
 
 def _elsewhere(connection: sqlite3.Connection, run_dir: Path, report: IngestReport) -> bool:

@@ -43,6 +43,16 @@ def home_of(path: Path | None) -> Home:
     return Home.at(path)
 
 
+def refreshed(home: Home) -> list[str]:
+    """Bring unfinished runs forward, as `tick` does; the problems met. Costs nothing where there are none."""
+    if not home.active_run_dirs():
+        return []
+    from ..session import Session
+
+    session = Session(home)
+    return session.reconcile(session.active(), lock_wait_s=2.0).problems
+
+
 def console(*, stderr: bool = False) -> Console:
     """A console that is plain where the output is not a terminal."""
     from rich.console import Console

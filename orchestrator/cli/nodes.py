@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .commands import Group, argument, verb
-from .common import cell, console, emit, home_of, note, say
+from .common import cell, console, emit, home_of, note, refreshed, say
 from .noderank import rank
 from .options import home_option, json_option
 from .show import clock_time, duration, report_data, report_lines
@@ -48,7 +48,7 @@ def listing(cluster: str | None, everything: bool, refresh: bool, home: Path | N
     from .. import node_report
 
     where = home_of(home)
-    problems = _refreshed(where) if refresh else []
+    problems = refreshed(where) if refresh else []
     found = node_report.reports(where, cluster=_named(where, cluster), now=time.time())
     shown = [one for one in found.nodes if everything or one.excluded]
     problems += found.problems
@@ -77,7 +77,7 @@ def explain(node: str, cluster: str | None, refresh: bool, home: Path | None, js
     from .. import node_report
 
     where = home_of(home)
-    problems = _refreshed(where) if refresh else []
+    problems = refreshed(where) if refresh else []
     found = node_report.explain(where, node, cluster=_named(where, cluster), now=time.time())
     problems += found.problems
     if json:
@@ -169,15 +169,6 @@ def _brought_forward(home: Home) -> Report:
     if not active:
         return control.Report(problems=control.index(home, []))
     return session.reconcile(active, lock_wait_s=5.0)
-
-
-def _refreshed(home: Home) -> list[str]:
-    if not home.active_run_dirs():
-        return []
-    from ..session import Session
-
-    session = Session(home)
-    return session.reconcile(session.active(), lock_wait_s=2.0).problems
 
 
 def _named(home: Home, given: str | None) -> str | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .commands import argument, verb
-from .common import cell, console, emit, home_of, note, say
+from .common import cell, console, emit, home_of, note, refreshed, say
 from .options import home_option
 
 if TYPE_CHECKING:
@@ -92,12 +92,8 @@ def command(
 
 def _refresh(where: Home) -> None:
     """What runs that are under way have done since, and runs that only an older version has read."""
-    if where.active_run_dirs():
-        from ..session import Session
-
-        session = Session(where)
-        for problem in session.reconcile(session.active(), lock_wait_s=2.0).problems:
-            note(f"problem: {problem}")
+    for problem in refreshed(where):
+        note(f"problem: {problem}")
     if not where.ledger.exists():
         return
     from metrics.ledger import Ledger

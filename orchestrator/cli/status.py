@@ -9,7 +9,7 @@ import click
 from click.exceptions import Exit
 
 from .commands import argument, verb
-from .common import cell, console, emit, home_of, note, say
+from .common import cell, console, emit, home_of, note, refreshed, say
 from .options import home_option, json_option
 from .show import clock_time, duration, style, totals
 
@@ -60,7 +60,7 @@ def command(
             raise TrainmasterError(
                 "--exit-code needs a RUN", hint="python -m orchestrator status RUN --exit-code"
             )
-        problems = _refresh(where) if refresh else []
+        problems = refreshed(where) if refresh else []
         _list(where, everything=everything, json=json)
         _notes(problems)
         return
@@ -75,16 +75,6 @@ def command(
     word = _one(session, found, refresh=refresh, json=json)
     if exit_code:
         raise Exit({"complete": 0, "stopped": 10, "cancelled": 10}.get(word, 11))
-
-
-def _refresh(home: Home) -> list[str]:
-    """Reconcile what is not finished; costs nothing where there is nothing."""
-    if not home.active_run_dirs():
-        return []
-    from ..session import Session
-
-    session = Session(home)
-    return session.reconcile(session.active(), lock_wait_s=2.0).problems
 
 
 def _notes(problems: list[str]) -> None:

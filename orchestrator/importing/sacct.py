@@ -6,9 +6,7 @@ One run per cluster, user, job name and working directory. ``tests/orchestrator/
 
 from __future__ import annotations
 
-import contextlib
-import gc
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -16,6 +14,7 @@ from typing import Final
 from metrics.ledger import Ledger
 from orchestrator.home import Home
 from resiliency import durable
+from resiliency.collector import uncollected
 
 from . import chains, jobs, rundir
 from .summary import Summary
@@ -52,7 +51,7 @@ def import_sacct(home: Home, lines: Iterable[str], source: str, options: Options
     """Bring a dump in. Raises TrainmasterError (no table), UsageError, StorageError, LedgerError."""
     how = jobs.Reading(zone_of(options.zone), options.cluster or "imported")
     table = Table(lines, source)
-    with _uncollected():
+    with uncollected():
         read = jobs.read(table, how)
         summary = Summary("sacct", source, options.dry_run, table.rows_read)
         if not options.dry_run:
@@ -65,18 +64,6 @@ def import_sacct(home: Home, lines: Iterable[str], source: str, options: Options
     summary.problems += table.faults.lines
     _remarks(summary, table.columns, options)
     return summary
-
-
-@contextlib.contextmanager
-def _uncollected() -> Iterator[None]:
-    """Without the collector of cycles, which would look at a hundred thousand rows again and again."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
 
 
 def _bring(home: Home, read: Sequence[jobs.JobRow], summary: Summary, table: Table) -> None:
